@@ -1,0 +1,302 @@
+"""What crosses the seam: config entries go down, reports come up.
+
+Every struct here is frozen, versioned by its table row, and free of behaviour. Both planes import this
+module and nothing of each other. Fields are only ever added, with a default, so that a data-plane
+process one release behind still reads what a newer control plane publishes.
+
+Units are in the names. Money is in micro-units of the platform currency (1 000 000 = 1.00). Times are
+Unix seconds (float) unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SlaClass = Literal["interactive", "standard", "batch"]
+LatePolicy = Literal["refuse", "degrade", "run"]
+ReplicaState = Literal[
+    "pending", "starting", "loading", "warming", "ready", "draining", "stopped", "failed"
+]
+VersionState = Literal["registered", "validating", "ready", "failed", "archived"]
+EngineName = Literal["encoder", "tensor", "python", "echo"]
+CloseReason = Literal["full", "due", "window", "idle", "drain"]
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of everything that crosses the seam: immutable, keyword-only, unknown fields ignored."""
+
+
+# ---------------------------------------------------------------- config entries (down)
+
+
+class TenantEntry(Frozen, tag="tenant"):
+    """Key: tenant id. A suspended tenant's requests are refused with `tenant_suspended`."""
+
+    id: str
+    slug: str
+    name: str
+    is_active: bool = True
+    max_concurrency: int = 1024
+    requests_per_s: float | None = None
+    burst: int | None = None
+
+
+class KeyEntry(Frozen, tag="key"):
+    """Key: the key's public id (`key_…`). Revoking a key deletes its entry."""
+
+    id: str
+    tenant_id: str
+    digest: bytes
+    """32 bytes: `tenants.keys.digest_secret` of the secret part."""
+    scopes: tuple[str, ...] = ("infer",)
+    models: tuple[str, ...] | None = None
+    """Names of the models this key may use; None allows every model granted to the tenant."""
+    expires_at: float | None = None
+
+
+class TensorSpec(Frozen):
+    """One named tensor; `shape` uses -1 for the batch dimension (always first) and for free sizes."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class CostCurve(Frozen):
+    """Measured by validation: `L(rows, tokens) = a + b·rows + c·tokens` in milliseconds."""
+
+    a_ms: float
+    b_ms_per_row: float
+    c_ms_per_token: float
+    residual_p95_ms: float = 0.0
+
+
+class VersionEntry(Frozen, tag="version"):
+    """Key: version id (`mv_…`). Everything a gateway, agent or worker needs to serve one version."""
+
+    id: str
+    model: str
+    number: int
+    engine: EngineName
+    artifact_sha256: str
+    artifact_path: str
+    """Absolute path of the unpacked artifact (a directory, or one `.pt2` / `.onnx` file)."""
+    options: dict[str, str | int | float | bool] = {}
+    """Engine options: dtype, compile, task, pooling, normalize, max_tokens, truncate, max_batch_rows …"""
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    cost: CostCurve | None = None
+    memory_bytes: int | None = None
+    price_micro_per_device_hour: int = 0
+
+
+class WeightedVersion(Frozen):
+    version_id: str
+    weight: int
+
+
+class ModelEntry(Frozen, tag="model"):
+    """Key: model name. `routes` share unpinned traffic by weight; `versions` may be pinned by number."""
+
+    id: str
+    name: str
+    platform: str = "tidegate"
+    tenant_ids: tuple[str, ...] | None = None
+    """Tenants granted this model; None grants it to every tenant."""
+    routes: tuple[WeightedVersion, ...] = ()
+    versions: dict[str, str] = {}
+    """Version number (as text) → version id, for those that are deployed."""
+    created_at: float = 0.0
+
+
+class ProfileEntry(Frozen, tag="profile"):
+    """Key: profile id. The scheduling promise of one SLA profile."""
+
+    id: str
+    name: str
+    sla_class: SlaClass = "standard"
+    target_p95_ms: float = 200.0
+    deadline_ms: float = 2000.0
+    max_batch_size: int = 32
+    max_wait_ms: float = 0.0
+    weight: float = 1.0
+    max_queue: int = 1024
+    late_policy: LatePolicy = "refuse"
+
+
+class BindingEntry(Frozen, tag="binding"):
+    """Key: binding id. Which profile a tenant × model × endpoint gets; None is a wildcard.
+
+    Resolution: tenant+model+endpoint → tenant+model → tenant → model → platform default (all None).
+    """
+
+    id: str
+    profile_id: str
+    tenant_id: str | None = None
+    model: str | None = None
+    endpoint: str | None = None
+
+
+class ReplicaSpec(Frozen):
+    """One worker process the agent on `host` must keep running, and the address gateways reach it at."""
+
+    id: str
+    version_id: str
+    host: str
+    address: str
+    """`unix:/path` or `tcp:host:port`."""
+    device: str = "cpu"
+    threads: int = 1
+    cpu_core: int | None = None
+
+
+class DeploymentEntry(Frozen, tag="deployment"):
+    """Key: deployment id. The replicas of one model that should exist now."""
+
+    id: str
+    model: str
+    replicas: tuple[ReplicaSpec, ...] = ()
+
+
+class ValidationEntry(Frozen, tag="validation"):
+    """Key: version id. Asks the agent on `host` to load, warm and measure a version once."""
+
+    version_id: str
+    host: str
+    attempt: int = 1
+
+
+ConfigBody = (
+    TenantEntry
+    | KeyEntry
+    | ModelEntry
+    | VersionEntry
+    | ProfileEntry
+    | BindingEntry
+    | DeploymentEntry
+    | ValidationEntry
+)
+
+
+class ConfigChange(msgspec.Struct, frozen=True):
+    """One row of the config table. `body` is None when the entry was deleted."""
+
+    kind: str
+    key: str
+    version: int
+    body: ConfigBody | None
+
+
+# ---------------------------------------------------------------- reports (up)
+
+
+class UsageRow(Frozen):
+    """Usage of one minute × tenant × key × model × version × class, as counted by one gateway."""
+
+    minute: int
+    """Unix seconds of the minute's start."""
+    tenant_id: str
+    key_id: str
+    model: str
+    version_id: str
+    sla_class: SlaClass
+    requests: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    rows: int = 0
+    tokens: int = 0
+    device_us: int = 0
+    cost_micro: int = 0
+
+
+class UsageReport(Frozen, tag="usage"):
+    rows: tuple[UsageRow, ...]
+
+
+class ReplicaReport(Frozen, tag="replica"):
+    """What the agent observes of one replica. `epoch` grows with every start of the process."""
+
+    replica_id: str
+    version_id: str
+    host: str
+    epoch: int
+    state: ReplicaState
+    reason: str = ""
+    pid: int | None = None
+    restarts: int = 0
+    memory_bytes: int | None = None
+    load_s: float | None = None
+    at: float = 0.0
+
+
+class DeviceInfo(Frozen):
+    name: str
+    kind: Literal["cpu", "cuda"]
+    memory_bytes: int
+    cores: int = 0
+
+
+class HostReport(Frozen, tag="host"):
+    """Heartbeat of an agent, every few seconds."""
+
+    host: str
+    epoch: int
+    devices: tuple[DeviceInfo, ...]
+    replica_dir: str
+    """Directory in which this host's replica sockets live."""
+    at: float = 0.0
+
+
+class MeasuredPoint(Frozen):
+    rows: int
+    tokens: int
+    execute_ms: float
+
+
+class ValidationReport(Frozen, tag="validation"):
+    """Outcome of a validation run: the measured facts, or the reason it failed."""
+
+    version_id: str
+    attempt: int
+    ok: bool
+    reason: str = ""
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    cost: CostCurve | None = None
+    points: tuple[MeasuredPoint, ...] = ()
+    memory_bytes: int | None = None
+    load_s: float | None = None
+    warm_up_s: float | None = None
+
+
+ReportBody = UsageReport | ReplicaReport | HostReport | ValidationReport
+
+
+class Report(msgspec.Struct, frozen=True):
+    """One row of the report table; `(process, sequence)` is unique, so a resend changes nothing."""
+
+    process: str
+    sequence: int
+    body: ReportBody
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_config = msgspec.json.Decoder(ConfigBody).decode
+_decode_report = msgspec.json.Decoder(ReportBody).decode
+
+
+def encode_body(body: ConfigBody | ReportBody) -> bytes:
+    """JSON with the struct's tag in `type`: readable in psql, and what the last-good file holds."""
+    return _encode(body)
+
+
+def decode_config(raw: bytes | str) -> ConfigBody:
+    """Raises `msgspec.ValidationError` when the row is not one of ours."""
+    return _decode_config(raw)
+
+
+def decode_report(raw: bytes | str) -> ReportBody:
+    """Raises `msgspec.ValidationError` when the row is not one of ours."""
+    return _decode_report(raw)

@@ -1,0 +1,164 @@
+"""The data plane's error tree.
+
+    DataPlaneError                     status  code                    retryable
+    ├── InvalidRequest                    400  invalid_request
+    │   ├── InvalidJson                   400  invalid_json
+    │   ├── InvalidTensor                 400  invalid_tensor
+    │   └── InputTooLong                  400  input_too_long
+    ├── InvalidApiKey                     401  invalid_api_key
+    ├── PermissionRefused                 403  permission_denied
+    ├── TenantSuspended                   403  tenant_suspended
+    ├── ModelNotFound                     404  model_not_found
+    ├── RouteNotFound                     404  not_found
+    ├── MethodNotAllowed                  405  method_not_allowed
+    ├── RequestTimeout                    408  request_timeout         yes
+    ├── BodyTooLarge                      413  body_too_large
+    ├── UnsupportedMediaType              415  unsupported_media_type
+    ├── RateLimited                       429  rate_limited            yes
+    ├── ConcurrencyExceeded               429  concurrency_exceeded    yes
+    ├── QueueFull                         429  queue_full              yes
+    ├── ClientClosedRequest               499  cancelled
+    ├── EngineFailed                      500  engine_failed
+    ├── PoisonedRequest                   500  poisoned_request
+    ├── ModelNotReady                     503  model_not_ready         yes
+    ├── DeadlineUnattainable              503  deadline_unattainable   yes
+    ├── ReplicaLost                       503  replica_lost            yes
+    ├── OutOfMemory                       503  out_of_memory           yes
+    └── Draining                          503  draining                yes
+
+A protocol module turns these into its own shape; nothing else writes an error body.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class DataPlaneError(Exception):
+    """Base. `message` is safe to show a client; `numbers` are the facts behind a refusal."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+    is_retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        numbers: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.numbers = numbers or {}
+
+
+class InvalidRequest(DataPlaneError):
+    status, code = 400, "invalid_request"
+
+
+class InvalidJson(InvalidRequest):
+    code = "invalid_json"
+
+
+class InvalidTensor(InvalidRequest):
+    code = "invalid_tensor"
+
+
+class InputTooLong(InvalidRequest):
+    code = "input_too_long"
+
+
+class InvalidApiKey(DataPlaneError):
+    status, code = 401, "invalid_api_key"
+
+
+class PermissionRefused(DataPlaneError):
+    status, code = 403, "permission_denied"
+
+
+class TenantSuspended(DataPlaneError):
+    status, code = 403, "tenant_suspended"
+
+
+class ModelNotFound(DataPlaneError):
+    status, code = 404, "model_not_found"
+
+
+class RouteNotFound(DataPlaneError):
+    status, code = 404, "not_found"
+
+
+class MethodNotAllowed(DataPlaneError):
+    status, code = 405, "method_not_allowed"
+
+
+class RequestTimeout(DataPlaneError):
+    status, code, is_retryable = 408, "request_timeout", True
+
+
+class BodyTooLarge(DataPlaneError):
+    status, code = 413, "body_too_large"
+
+
+class UnsupportedMediaType(DataPlaneError):
+    status, code = 415, "unsupported_media_type"
+
+
+class RateLimited(DataPlaneError):
+    status, code, is_retryable = 429, "rate_limited", True
+
+
+class ConcurrencyExceeded(DataPlaneError):
+    status, code, is_retryable = 429, "concurrency_exceeded", True
+
+
+class QueueFull(DataPlaneError):
+    status, code, is_retryable = 429, "queue_full", True
+
+
+class ClientClosedRequest(DataPlaneError):
+    status, code = 499, "cancelled"
+
+
+class EngineFailed(DataPlaneError):
+    status, code = 500, "engine_failed"
+
+
+class PoisonedRequest(DataPlaneError):
+    status, code = 500, "poisoned_request"
+
+
+class ModelNotReady(DataPlaneError):
+    status, code, is_retryable = 503, "model_not_ready", True
+
+
+class DeadlineUnattainable(DataPlaneError):
+    status, code, is_retryable = 503, "deadline_unattainable", True
+
+
+class ReplicaLost(DataPlaneError):
+    status, code, is_retryable = 503, "replica_lost", True
+
+
+class OutOfMemory(DataPlaneError):
+    status, code, is_retryable = 503, "out_of_memory", True
+
+
+class Draining(DataPlaneError):
+    status, code, is_retryable = 503, "draining", True
+
+
+def _tree(root: type[DataPlaneError]) -> list[type[DataPlaneError]]:
+    return [root] + [kind for child in root.__subclasses__() for kind in _tree(child)]
+
+
+BY_CODE: dict[str, type[DataPlaneError]] = {kind.code: kind for kind in _tree(DataPlaneError)}
+
+
+def from_code(code: str, message: str, **facts: Any) -> DataPlaneError:
+    """Rebuild an error that crossed the wire; an unknown code becomes the base error."""
+    return BY_CODE.get(code, DataPlaneError)(message, **facts)

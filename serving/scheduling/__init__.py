@@ -1,0 +1,1 @@
+"""PURE scheduling: data and `now` in, decisions out. No clock, no I/O, no torch, no Django."""

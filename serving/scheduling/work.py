@@ -1,0 +1,64 @@
+"""The words of scheduling: a unit of work, the batch it runs in, the refusal it may meet instead.
+
+All times are seconds on one monotonic clock, passed in as `now`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from serving.contract import CloseReason, LatePolicy, SlaClass
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One schedulable request: `rows` items that run together and are answered together.
+
+    A request larger than its profile's `max_batch_size` is cut into several `Work`s by the intake.
+    """
+
+    id: int
+    tenant_id: str
+    sla_class: SlaClass
+    rows: int
+    tokens: int
+    """Tokens of all rows; engines without tokens count one token per row."""
+    arrived: float
+    deadline: float
+    weight: float = 1.0
+    max_batch_size: int = 32
+    max_wait_s: float = 0.0
+    max_queue: int = 1024
+    late_policy: LatePolicy = "refuse"
+    payload: Any = None
+    """The intake's own: the scheduler never looks inside."""
+    picked: float = 0.0
+    """When the scheduler put it into a batch."""
+    is_suspect: bool = False
+    """Runs alone: it was in flight when a worker died."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """What runs together on the device, and why it was closed."""
+
+    id: int
+    works: list[Work]
+    rows: int
+    tokens: int
+    close: CloseReason
+    predicted_s: float
+    is_urgent: bool
+    """Holds interactive work only; may run at a layer boundary of a batch that is not urgent."""
+    picked: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An immediate no, with the numbers behind it. `code` is one of `serving.errors`."""
+
+    code: str
+    message: str
+    numbers: dict[str, int | float | str] = field(default_factory=dict)
+    retry_after_s: float = 0.0

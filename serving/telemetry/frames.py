@@ -1,0 +1,79 @@
+"""The live frame: what one process counted in one second. Lost frames cost a second of a chart, never a bill.
+
+Gateways send request series, workers send replica gauges, on the Valkey channel `FRAMES_CHANNEL`. The
+collector (controller) merges them and publishes what the console streams.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from serving.contract import SlaClass
+
+FRAMES_CHANNEL = "tidegate:frames"
+STAGES = ("gateway", "queue", "batch_wait", "execute", "post", "total")
+"""Fixed order and palette everywhere. `execute` includes interruptions by urgent batches."""
+
+
+class Series(msgspec.Struct, array_like=True):
+    """One tenant × model × version × endpoint × class, since the last frame."""
+
+    tenant_id: str
+    model: str
+    version_id: str
+    endpoint: str
+    sla_class: SlaClass
+    target_us: int
+    answered: int
+    failed: dict[str, int]
+    """Refusals and errors by code."""
+    kept: int
+    """Answers within the profile's target."""
+    rows: int
+    tokens: int
+    device_us: int
+    cost_micro: int
+    shared: int
+    """Answers whose batch held more than one request."""
+    batch_rows: dict[int, int]
+    """Histogram buckets of the batch size each answer ran in."""
+    batch_rows_sum: int
+    closes: dict[str, int]
+    stages: dict[str, dict[int, int]]
+    """Stage name → histogram buckets of microseconds."""
+    stage_sums: dict[str, int]
+    pending: int = 0
+    """Requests in flight in this gateway now."""
+
+
+class ReplicaGauge(msgspec.Struct, array_like=True):
+    """State of one replica, reported by its worker."""
+
+    replica_id: str
+    model: str
+    version_id: str
+    epoch: int
+    queued_rows: int
+    running_rows: int
+    busy_us: int
+    """Device time used since the last frame."""
+    batches: int
+    rows: int
+    tokens: int
+    cost_error_p95: float | None = None
+    """Relative error of predicted execution times, 95th percentile."""
+    memory_bytes: int = 0
+
+
+class LiveFrame(msgspec.Struct, array_like=True):
+    process: str
+    epoch: int
+    sequence: int
+    at: float
+    window_s: float
+    series: tuple[Series, ...] = ()
+    replicas: tuple[ReplicaGauge, ...] = ()
+
+
+encode_frame = msgspec.msgpack.Encoder().encode
+decode_frame = msgspec.msgpack.Decoder(LiveFrame).decode
