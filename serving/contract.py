@@ -16,9 +16,7 @@ import msgspec
 
 SlaClass = Literal["interactive", "standard", "batch"]
 LatePolicy = Literal["refuse", "degrade", "run"]
-ReplicaState = Literal[
-    "pending", "starting", "loading", "warming", "ready", "draining", "stopped", "failed"
-]
+ReplicaState = Literal["pending", "starting", "loading", "warming", "ready", "draining", "stopped", "failed"]
 VersionState = Literal["registered", "validating", "ready", "failed", "archived"]
 EngineName = Literal["encoder", "tensor", "python", "echo"]
 CloseReason = Literal["full", "due", "window", "idle", "drain"]

@@ -145,7 +145,9 @@ decode_result = msgspec.msgpack.Decoder(Result).decode
 decode_failure = msgspec.msgpack.Decoder(Failure).decode
 
 
-def encode(kind: Kind, request_id: int, header: Header | None = None, *body: bytes | memoryview) -> list[bytes | memoryview]:
+def encode(
+    kind: Kind, request_id: int, header: Header | None = None, *body: bytes | memoryview
+) -> list[bytes | memoryview]:
     """The pieces of one frame, to be joined or written by the caller (bodies are not copied).
 
     Raises `FrameError` when the frame would exceed `MAX_FRAME_BYTES` or its header 64 KiB.

@@ -1,0 +1,195 @@
+"""Django settings: everything that differs between installations comes from the environment.
+
+`docs/operations.md` lists every variable. `manage.py up` fills in what is missing for one machine.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+STATE_DIR = Path(os.environ.get("TIDEGATE_STATE_DIR", BASE_DIR / "var")).resolve()
+RUN_DIR = Path(os.environ.get("TIDEGATE_RUN_DIR", STATE_DIR / "run")).resolve()
+ARTIFACTS_DIR = STATE_DIR / "artifacts"
+
+DEBUG = os.environ.get("TIDEGATE_DEBUG") == "1"
+SECRET_KEY = os.environ.get("TIDEGATE_SECRET_KEY", "")
+"""Empty is refused by system check `tidegate.E001`; `manage.py up` creates one under the state directory."""
+KEY_PEPPER = os.environ.get("TIDEGATE_KEY_PEPPER", "").encode()
+ALLOWED_HOSTS = os.environ.get("TIDEGATE_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
+CSRF_TRUSTED_ORIGINS = [o for o in os.environ.get("TIDEGATE_TRUSTED_ORIGINS", "").split(",") if o]
+
+CONSOLE_HOST = os.environ.get("TIDEGATE_CONSOLE_HOST", "127.0.0.1")
+CONSOLE_PORT = int(os.environ.get("TIDEGATE_CONSOLE_PORT", "8000"))
+GATEWAY_HOST = os.environ.get("TIDEGATE_GATEWAY_HOST", "127.0.0.1")
+GATEWAY_PORT = int(os.environ.get("TIDEGATE_GATEWAY_PORT", "8001"))
+GATEWAY_URL = os.environ.get("TIDEGATE_GATEWAY_URL", f"http://{GATEWAY_HOST}:{GATEWAY_PORT}")
+HOST_NAME = os.environ.get("TIDEGATE_HOST") or os.uname().nodename
+IMPORT_ROOTS = [Path(p) for p in os.environ.get("TIDEGATE_IMPORT_ROOTS", "").split(os.pathsep) if p]
+"""Directories from which versions may be registered by server-side path; none by default."""
+MAX_UPLOAD_BYTES = int(os.environ.get("TIDEGATE_MAX_UPLOAD_BYTES", str(4 << 30)))
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "django.contrib.postgres",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "channels",
+    "csp",
+    "django_htmx",
+    "django_filters",
+    "rest_framework",
+    "drf_spectacular",
+    "tenants",
+    "serving.control",
+    "console",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "console.requests.RequestIdMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "console.requests.ScopeMiddleware",
+]
+
+ROOT_URLCONF = "console.urls"
+ASGI_APPLICATION = "console.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "csp.context_processors.nonce",
+                "console.requests.shell_context",
+            ],
+        },
+    }
+]
+
+
+def _database(url: str) -> dict[str, object]:
+    """`postgresql://user:password@host:port/name?host=/socket/dir` → Django's form, with psycopg's pool."""
+    parts = urlsplit(url)
+    query = dict(pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")) or "tidegate",
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": unquote(query.get("host") or parts.hostname or ""),
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {"pool": {"min_size": 0, "max_size": 16, "timeout": 10}},
+    }
+
+
+DATABASE_URL = os.environ.get("DATABASE_URL", "")
+VALKEY_URL = os.environ.get("VALKEY_URL", "")
+DATABASES = {"default": _database(DATABASE_URL or "postgresql:///tidegate")}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [VALKEY_URL], "prefix": "tidegate"},
+    }
+}
+
+AUTH_USER_MODEL = "tenants.User"
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "/"
+ACCOUNT_LOGIN_METHODS = {"username", "email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "username*", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_ADAPTER = "console.accounts.ClosedSignupAdapter"
+ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
+EMAIL_BACKEND = os.environ.get("TIDEGATE_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "console" / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = STATE_DIR / "static"
+WHITENOISE_USE_FINDERS = True
+FORMS_URLFIELD_ASSUME_HTTPS = True
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 << 20
+FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
+
+USES_TLS = os.environ.get("TIDEGATE_TLS") == "1"
+"""Set behind a TLS proxy: secure cookies, HSTS, redirect."""
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = USES_TLS
+SECURE_HSTS_SECONDS = 31_536_000 if USES_TLS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = USES_TLS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if USES_TLS else None
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'", "'unsafe-inline'"],
+        "img-src": ["'self'", "data:"],
+        "font-src": ["'self'", "data:"],
+        "connect-src": ["'self'"],
+        "frame-ancestors": ["'none'"],
+        "base-uri": ["'self'"],
+        "form-action": ["'self'"],
+        "object-src": ["'none'"],
+    }
+}
+
+REST_FRAMEWORK = {
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+}
+SPECTACULAR_SETTINGS = {"TITLE": "Tidegate management API", "VERSION": "1"}
+
+CELERY_BROKER_URL = VALKEY_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONCURRENCY = 4
+CELERY_TASK_ACKS_LATE = True
+
+LOGGING_CONFIG = "serving.logs.configure"
+LOGGING = {"level": os.environ.get("TIDEGATE_LOG_LEVEL", "INFO")}

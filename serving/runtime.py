@@ -1,0 +1,65 @@
+"""Settings of the data-plane processes: environment variables, read once, with the reason each exists.
+
+The console reads the same names in `console/settings.py`; `docs/operations.md` lists them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT_DIR = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Where a process of the data plane lives and whom it talks to."""
+
+    state_dir: Path
+    run_dir: Path
+    """Unix sockets and pid files; short enough for a socket path, mode 0700."""
+    database_url: str | None
+    valkey_url: str | None
+    key_pepper: bytes
+    """Secret of the key digests; every gateway and the console share it."""
+    host: str
+    """Name of this machine in reports and placements."""
+    gateway_host: str = "127.0.0.1"
+    gateway_port: int = 8001
+    poll_interval_s: float = 0.25
+    """How often the seam is asked for changes; bounds how long a revoked key still works."""
+    max_body_bytes: int = 16 << 20
+
+    @property
+    def artifacts_dir(self) -> Path:
+        return self.state_dir / "artifacts"
+
+
+def read(environ: Mapping[str, str] = os.environ) -> Runtime:
+    """Raises `ValueError` naming the variable when one is missing or malformed."""
+    state_dir = Path(environ.get("TIDEGATE_STATE_DIR", PROJECT_DIR / "var")).resolve()
+    pepper = environ.get("TIDEGATE_KEY_PEPPER", "")
+    if len(pepper) < 16:
+        raise ValueError("TIDEGATE_KEY_PEPPER must hold at least 16 characters (manage.py up creates one)")
+    return Runtime(
+        state_dir=state_dir,
+        run_dir=Path(environ.get("TIDEGATE_RUN_DIR", state_dir / "run")).resolve(),
+        database_url=environ.get("DATABASE_URL") or None,
+        valkey_url=environ.get("VALKEY_URL") or None,
+        key_pepper=pepper.encode(),
+        host=environ.get("TIDEGATE_HOST") or os.uname().nodename,
+        gateway_host=environ.get("TIDEGATE_GATEWAY_HOST", "127.0.0.1"),
+        gateway_port=_integer(environ, "TIDEGATE_GATEWAY_PORT", 8001),
+        poll_interval_s=_integer(environ, "TIDEGATE_POLL_INTERVAL_MS", 250) / 1000,
+        max_body_bytes=_integer(environ, "TIDEGATE_MAX_BODY_BYTES", 16 << 20),
+    )
+
+
+def _integer(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ValueError(f"{name} must be a whole number, not {text!r}") from None
