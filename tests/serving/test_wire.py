@@ -1,0 +1,83 @@
+"""Frames survive any cutting of the byte stream, and nothing else is taken for a frame."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving import wire
+from serving.wire import FrameError, FrameReader, Infer, Kind, TensorHead
+
+bodies = st.binary(max_size=2_000)
+frames = st.lists(
+    st.tuples(st.integers(0, 2**64 - 1), st.sampled_from(list(Kind)), bodies), min_size=1, max_size=8
+)
+
+
+def feed(reader: FrameReader, data: bytes, cut: int) -> list[tuple[int, int, bytes, bytes]]:
+    out, position = [], 0
+    while position < len(data):
+        space = reader.get_buffer()
+        piece = data[position : position + min(cut, len(space))]
+        space[: len(piece)] = piece
+        position += len(piece)
+        out += [(f.request_id, f.kind, bytes(f.header), bytes(f.body)) for f in reader.frames(len(piece))]
+    return out
+
+
+@given(frames, st.integers(1, 5_000))
+def test_any_cut_of_the_stream_gives_the_same_frames(sent: list[tuple[int, Kind, bytes]], cut: int) -> None:
+    stream = b"".join(b"".join(wire.encode(kind, rid, None, body)) for rid, kind, body in sent)
+    got = feed(FrameReader(capacity=1_024), stream, cut)
+    assert got == [(rid, int(kind), b"", body) for rid, kind, body in sent]
+
+
+def test_a_header_and_its_tensors_come_back_as_they_were() -> None:
+    header = Infer(
+        tenant_id="tnt_a",
+        sla_class="interactive",
+        budget_us=50_000,
+        rows=2,
+        row_tokens=(3, 4),
+        tensors=(TensorHead("input_ids", "INT32", (7,), 28),),
+    )
+    stream = b"".join(wire.encode(Kind.INFER, 9, header, b"x" * 28))
+    [(request_id, kind, head, body)] = feed(FrameReader(), stream, 1 << 20)
+    assert (request_id, kind, body) == (9, Kind.INFER, b"x" * 28)
+    assert wire.decode_infer(head) == header
+
+
+def test_views_handed_out_stay_untouched_while_the_next_bytes_arrive() -> None:
+    reader = FrameReader(capacity=1_024)
+    first = b"".join(wire.encode(Kind.RESULT, 1, None, b"a" * 600))
+    second = b"".join(wire.encode(Kind.RESULT, 2, None, b"b" * 600))
+    stream = first + second
+    space = reader.get_buffer()
+    space[:1_000] = stream[:1_000]
+    [frame] = reader.frames(1_000)
+    rest = stream[1_000:]
+    reader.get_buffer()[: len(rest)] = rest
+    reader.frames(len(rest))
+    assert bytes(frame.body) == b"a" * 600
+
+
+@given(st.binary(min_size=wire.PREFIX_BYTES, max_size=64))
+@settings(max_examples=300)
+def test_noise_is_refused_or_waits_for_more_but_never_crashes(noise: bytes) -> None:
+    try:
+        feed(FrameReader(), noise, 64)
+    except FrameError:
+        pass
+
+
+def test_a_frame_over_the_limit_is_refused_on_both_sides() -> None:
+    with pytest.raises(FrameError):
+        wire.encode(Kind.INFER, 1, None, memoryview(bytearray(wire.MAX_FRAME_BYTES + 1)))
+    with pytest.raises(FrameError):
+        feed(FrameReader(), wire.PREFIX.pack(wire.MAX_FRAME_BYTES + 1, 1, 2, 0) + b"\0" * 8, 64)
+
+
+def test_a_header_longer_than_its_frame_is_refused() -> None:
+    with pytest.raises(FrameError):
+        feed(FrameReader(), wire.PREFIX.pack(20, 1, 2, 500) + b"\0" * 40, 64)
