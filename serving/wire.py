@@ -170,7 +170,8 @@ class FrameReader:
 
     __slots__ = ("_buffer", "_end")
 
-    def __init__(self, capacity: int = 1 << 18) -> None:
+    def __init__(self, capacity: int = 1 << 16) -> None:
+        self._capacity = capacity
         self._buffer = bytearray(capacity)
         self._end = 0
 
@@ -208,7 +209,6 @@ class FrameReader:
             self._end = rest
             return
         old = self._buffer
-        size = max(need, len(old)) if need <= (1 << 18) else need
-        self._buffer = bytearray(max(size, 1 << 18))
+        self._buffer = bytearray(max(need, rest + 1, self._capacity))
         self._buffer[:rest] = old[start:end]
         self._end = rest
