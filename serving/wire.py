@@ -168,7 +168,7 @@ class FrameReader:
     complete frame. Header and body views are valid only until the next `get_buffer()`.
     """
 
-    __slots__ = ("_buffer", "_end")
+    __slots__ = ("_buffer", "_capacity", "_end")
 
     def __init__(self, capacity: int = 1 << 16) -> None:
         self._capacity = capacity
