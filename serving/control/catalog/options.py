@@ -1,0 +1,144 @@
+"""The options a version may be registered with, per engine: type, range, default, help.
+
+Forms, the API and the documentation are all made from this table. An option that is not in it is refused
+by name, so that a typing error never becomes a silent default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from serving.contract import EngineName
+
+OptionValue = str | int | float | bool
+OptionKind = Literal["choice", "flag", "whole"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `default` None means "decided by the artifact or the platform" and is not stored."""
+
+    name: str
+    kind: OptionKind
+    default: OptionValue | None
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: int = 0
+    maximum: int = 0
+
+
+DTYPE = Option("dtype", "choice", "fp32", "Number format of weights and sums.", ("fp32", "bf16", "fp16"))
+COMPILE = Option("compile", "flag", False, "Compile with torch.compile: slower to load, often faster to run.")
+MAX_BATCH_ROWS = Option(
+    "max_batch_rows", "whole", 64, "Most rows one batch may hold on this version.", minimum=1, maximum=4096
+)
+THREADS = Option("threads", "whole", 1, "CPU threads of one replica.", minimum=1, maximum=256)
+TASK = Option("task", "choice", "embed", "What the model answers with.", ("embed", "classify"))
+POOLING = Option(
+    "pooling", "choice", "mean", "How token vectors become one vector (embed only).", ("mean", "cls")
+)
+NORMALIZE = Option("normalize", "flag", True, "Scale embeddings to length 1 (embed only).")
+MAX_TOKENS = Option(
+    "max_tokens",
+    "whole",
+    None,
+    "Longest input in tokens; empty takes the model's own limit.",
+    minimum=1,
+    maximum=131_072,
+)
+TRUNCATE = Option("truncate", "flag", False, "Cut inputs that are too long instead of refusing them.")
+SLEEP_US = Option(
+    "sleep_us", "whole", 0, "Pretended execution time in microseconds.", minimum=0, maximum=60_000_000
+)
+
+BY_ENGINE: dict[EngineName, tuple[Option, ...]] = {
+    "encoder": (TASK, POOLING, NORMALIZE, MAX_TOKENS, TRUNCATE, DTYPE, COMPILE, MAX_BATCH_ROWS, THREADS),
+    "tensor": (DTYPE, COMPILE, MAX_BATCH_ROWS, THREADS),
+    "python": (DTYPE, MAX_BATCH_ROWS, THREADS),
+    "echo": (SLEEP_US, MAX_BATCH_ROWS),
+}
+
+
+class InvalidOptions(ValueError):
+    """`errors` maps each offending option to what is wrong with it."""
+
+    def __init__(self, errors: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {message}" for name, message in errors.items()))
+        self.errors = errors
+
+
+def complete(engine: EngineName, given: Mapping[str, Any]) -> dict[str, OptionValue]:
+    """The full set of options of a version: `given`, checked, over the defaults.
+
+    Text is accepted for every kind, because forms send text. Raises `InvalidOptions` naming every
+    unknown or ill-valued option at once.
+    """
+    known = {option.name: option for option in BY_ENGINE[engine]}
+    errors = {
+        name: f"The {engine} engine has no such option; it has {', '.join(known)}."
+        for name in given
+        if name not in known
+    }
+    values: dict[str, OptionValue] = {}
+    for name, option in known.items():
+        try:
+            value = _checked(option, given.get(name))
+        except ValueError as error:
+            errors[name] = str(error)
+            continue
+        if value is not None:
+            values[name] = value
+    if errors:
+        raise InvalidOptions(errors)
+    return values
+
+
+def _checked(option: Option, value: Any) -> OptionValue | None:
+    if value is None or value == "":
+        return option.default
+    match option.kind:
+        case "choice":
+            return _choice(option, value)
+        case "flag":
+            return _flag(value)
+        case "whole":
+            return _whole(option, value)
+
+
+def _choice(option: Option, value: Any) -> str:
+    if value not in option.choices:
+        raise ValueError(f"One of {', '.join(option.choices)}.")
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    flags = {
+        "true": True,
+        "on": True,
+        "1": True,
+        "yes": True,
+        "false": False,
+        "off": False,
+        "0": False,
+        "no": False,
+    }
+    if not isinstance(value, str) or value.lower() not in flags:
+        raise ValueError("True or false.")
+    return flags[value.lower()]
+
+
+def _whole(option: Option, value: Any) -> int:
+    message = f"A whole number from {option.minimum} to {option.maximum}."
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(message)
+    try:
+        number = int(value)
+    except ValueError:
+        raise ValueError(message) from None
+    if not option.minimum <= number <= option.maximum:
+        raise ValueError(message)
+    return number
