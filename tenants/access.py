@@ -1,0 +1,101 @@
+"""The gates: the only way from an id to an object.
+
+Each takes the actor and the right that is needed. What belongs to a tenant the actor does not see raises
+`NotFound`, exactly like an id that never existed; what they see but may not do raises `NotAllowed`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from django.db.models import Q, QuerySet
+
+from tenants.actors import Actor
+from tenants.errors import NotAllowed, NotFound
+from tenants.models import ApiKey, Membership, Tenant, User
+from tenants.roles import Right
+from tenants.scoping import all_tenants, tenant_scope
+
+_GATE = "a gate looks the row up before it can know the tenant"
+
+
+def require(actor: Actor, right: Right, tenant_id: str | None = None) -> None:
+    """Raises `NotFound` for a tenant the actor does not see, `NotAllowed` when the right is missing.
+
+    Without a tenant the right is asked on the platform.
+    """
+    if tenant_id is not None and not actor.can_see(tenant_id):
+        raise NotFound("tenant")
+    if not actor.has(right, tenant_id):
+        raise NotAllowed(f"This needs the right “{right.value.replace('_', ' ')}”.")
+
+
+def access_tenant(actor: Actor, tenant_id: str, right: Right = Right.VIEW) -> Tenant:
+    tenant = Tenant.objects.filter(pk=tenant_id).first() if actor.can_see(tenant_id) else None
+    if tenant is None:
+        raise NotFound("tenant")
+    require(actor, right, tenant.pk)
+    return tenant
+
+
+def access_tenant_by_slug(actor: Actor, slug: str, right: Right = Right.VIEW) -> Tenant:
+    tenant = visible_tenants(actor).filter(slug=slug).first()
+    if tenant is None:
+        raise NotFound("tenant")
+    require(actor, right, tenant.pk)
+    return tenant
+
+
+def access_key(actor: Actor, key_id: str, right: Right = Right.VIEW) -> ApiKey:
+    with all_tenants(_GATE):
+        key = ApiKey.objects.select_related("tenant").filter(pk=key_id).first()
+    if key is None or not actor.can_see(key.tenant_id):
+        raise NotFound("API key")
+    require(actor, right, key.tenant_id)
+    return key
+
+
+def access_member(actor: Actor, membership_id: str, right: Right = Right.VIEW) -> Membership:
+    with all_tenants(_GATE):
+        member = Membership.objects.select_related("tenant", "user").filter(pk=membership_id).first()
+    if member is None or not actor.can_see(member.tenant_id):
+        raise NotFound("member")
+    require(actor, right, member.tenant_id)
+    return member
+
+
+def access_account(actor: Actor, tenant_id: str, login: str) -> User:
+    """The active account with this user name or e-mail, for someone who may add it to the tenant."""
+    require(actor, Right.MANAGE_MEMBERS, tenant_id)
+    user = User.objects.filter(Q(username__iexact=login) | Q(email__iexact=login), is_active=True).first()
+    if user is None or not login:
+        raise NotFound("account")
+    return user
+
+
+def access_user(actor: Actor, user_id: int) -> User:
+    """Any account; operators only, everybody else learns nothing."""
+    user = User.objects.filter(pk=user_id).first() if actor.has(Right.MANAGE_USERS) else None
+    if user is None:
+        raise NotFound("account")
+    return user
+
+
+def visible_tenants(actor: Actor) -> QuerySet[Tenant]:
+    """Every tenant for operators, one's own for members, none for the rest."""
+    if actor.is_operator:
+        return Tenant.objects.all()
+    return Tenant.objects.filter(pk__in=list(actor.memberships))
+
+
+def scope_of(actor: Actor, tenant_id: str | None = None) -> AbstractContextManager[None]:
+    """The scope in which the actor's requests run: one tenant, or all they may see.
+
+    Raises `NotFound` for a tenant they do not see.
+    """
+    if tenant_id is not None:
+        require(actor, Right.VIEW, tenant_id)
+        return tenant_scope(tenant_id)
+    if actor.is_operator:
+        return all_tenants("an operator looks at the whole platform")
+    return tenant_scope(actor.memberships)

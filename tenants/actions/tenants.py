@@ -1,0 +1,118 @@
+"""Tenants come, change, pause and resume; they are never deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from tenants.access import require
+from tenants.actors import Actor
+from tenants.audit import changed, record
+from tenants.changes import announce
+from tenants.errors import Conflict, Invalid
+from tenants.models import RESERVED_SLUGS, Tenant
+from tenants.roles import Right
+from tenants.validation import save_valid
+
+_LIMITS = ("max_concurrency", "requests_per_s", "burst")
+_EDITABLE = ("name", *_LIMITS)
+
+
+@transaction.atomic
+def create_tenant(
+    *,
+    by: Actor,
+    slug: str,
+    name: str,
+    max_concurrency: int = 1024,
+    requests_per_s: float | None = None,
+    burst: int | None = None,
+) -> Tenant:
+    require(by, Right.MANAGE_TENANTS)
+    if slug in RESERVED_SLUGS:
+        raise Invalid({"slug": f"“{slug}” is reserved."})
+    tenant = Tenant(
+        slug=slug,
+        name=name,
+        max_concurrency=max_concurrency,
+        requests_per_s=requests_per_s,
+        burst=burst,
+    )
+    save_valid(tenant)
+    record(
+        by=by, action="tenant.created", target=tenant, after={"slug": slug, **_facts(tenant)}, tenant=tenant
+    )
+    announce("tenant", tenant.pk)
+    return tenant
+
+
+@transaction.atomic
+def update_tenant(*, by: Actor, tenant: Tenant, **values: Any) -> Tenant:
+    """Change `name` (its owner or admin), or `max_concurrency`, `requests_per_s`, `burst` (operators).
+
+    Only what differs is written and audited; nothing different, nothing written.
+    """
+    _refuse_unknown(values)
+    fresh = lock_tenant(tenant)
+    require(by, Right.EDIT_TENANT, fresh.pk)
+    before, after = changed(_facts(fresh), values)
+    if not after:
+        return fresh
+    if any(name in _LIMITS for name in after):
+        require(by, Right.MANAGE_TENANTS)
+    for name, value in after.items():
+        setattr(fresh, name, value)
+    save_valid(fresh)
+    record(by=by, action="tenant.updated", target=fresh, before=before, after=after, tenant=fresh)
+    announce("tenant", fresh.pk)
+    return fresh
+
+
+@transaction.atomic
+def suspend_tenant(*, by: Actor, tenant: Tenant, reason: str = "") -> Tenant:
+    """Every request of the tenant is refused until it is resumed; its people still see their pages."""
+    return _set_active(by, tenant, is_active=False, reason=reason)
+
+
+@transaction.atomic
+def resume_tenant(*, by: Actor, tenant: Tenant) -> Tenant:
+    return _set_active(by, tenant, is_active=True, reason="")
+
+
+def lock_tenant(tenant: Tenant) -> Tenant:
+    """The tenant as it is now, held until the transaction ends, so that rules over its rows hold too.
+
+    FOR NO KEY UPDATE: rows that merely refer to the tenant can still be inserted meanwhile.
+    """
+    return Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
+
+
+def _set_active(by: Actor, tenant: Tenant, *, is_active: bool, reason: str) -> Tenant:
+    require(by, Right.MANAGE_TENANTS)
+    fresh = lock_tenant(tenant)
+    if fresh.is_active == is_active:
+        raise Conflict(f"The tenant is {'active' if is_active else 'suspended'} already.")
+    fresh.is_active, fresh.suspended_reason = is_active, reason
+    save_valid(fresh)
+    record(
+        by=by,
+        action="tenant.resumed" if is_active else "tenant.suspended",
+        target=fresh,
+        before={"is_active": not is_active},
+        after={"is_active": is_active},
+        tenant=fresh,
+        reason=reason,
+    )
+    announce("tenant", fresh.pk)
+    return fresh
+
+
+def _facts(tenant: Tenant) -> dict[str, Any]:
+    return {name: getattr(tenant, name) for name in _EDITABLE}
+
+
+def _refuse_unknown(values: dict[str, Any]) -> None:
+    unknown = {name: "This cannot be changed." for name in values if name not in _EDITABLE}
+    if unknown:
+        raise Invalid(unknown)

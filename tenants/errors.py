@@ -1,0 +1,60 @@
+"""What may go wrong when someone asks the control plane for something.
+
+    DomainError
+    ├── NotFound     the thing does not exist, or is not yours: nobody can tell which
+    ├── NotAllowed   you may see it, but not do that
+    ├── Invalid      the values are wrong, by field
+    └── Conflict     the values are fine, the present state forbids it
+
+`console/problems.py` turns these into responses; nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class DomainError(Exception):
+    """Base. The message is a sentence that may be shown to the person who asked."""
+
+    code: ClassVar[str] = "domain_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class NotFound(DomainError):
+    """Raised alike for what does not exist and for what belongs to somebody else.
+
+    The message names only the kind asked for, so that the two cannot be told apart.
+    """
+
+    code = "not_found"
+
+    def __init__(self, kind: str = "object") -> None:
+        super().__init__(f"No such {kind}.")
+        self.kind = kind
+
+
+class NotAllowed(DomainError):
+    """The actor sees the object but lacks the right."""
+
+    code = "not_allowed"
+
+
+class Invalid(DomainError):
+    """`errors` maps field names to sentences; the empty name holds what belongs to no single field."""
+
+    code = "invalid"
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__(" ".join(errors.values()))
+        self.errors = dict(errors)
+
+
+class Conflict(DomainError):
+    """The request is well formed, but the present state of things forbids it."""
+
+    code = "conflict"

@@ -1,0 +1,286 @@
+"""People, tenants, keys, what they used and what was done: the rows other parts stand on.
+
+The database keeps the promises that can be said about one row or one pair; `tenants.actions` keeps the rest.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Length, Lower, Now
+from django.db.models.lookups import Exact
+from django.utils import timezone
+
+from tenants.ids import PrefixedIdField
+from tenants.keys import DIGEST_BYTES
+from tenants.roles import PlatformRole, Role
+from tenants.scoping import TenantScopedManager
+
+SLUG_PATTERN = r"^[a-z][a-z0-9-]{1,38}[a-z0-9]$"
+RESERVED_SLUGS = frozenset(
+    {"admin", "all", "api", "console", "default", "internal", "me", "new", "none"}
+    | {"operator", "platform", "public", "static", "system", "tenant", "tenants", "tidegate", "v1", "v2"}
+)
+KEY_SCOPES: dict[str, str] = {"infer": "Send requests to models and read what they are"}
+"""Registered scopes of API keys, with what each lets its holder do."""
+
+
+def _choices(kind: type[Role] | type[PlatformRole]) -> list[tuple[str, str]]:
+    return [(member.value, member.value or "none") for member in kind]
+
+
+class User(AbstractUser):
+    """A person. What they may do comes from memberships and `platform_role`, not from Django's permissions."""
+
+    platform_role = models.CharField(max_length=16, blank=True, default="", choices=_choices(PlatformRole))
+
+    class Meta(AbstractUser.Meta):
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                name="user_platform_role_known",
+                condition=Q(platform_role__in=[role.value for role in PlatformRole]),
+            ),
+            models.UniqueConstraint(
+                Lower("username"),
+                name="user_username_unique_any_case",
+                violation_error_message="This user name is taken.",
+            ),
+            models.UniqueConstraint(
+                Lower("email"),
+                condition=~Q(email=""),
+                name="user_email_unique_any_case",
+                violation_error_message="This e-mail address belongs to another account.",
+            ),
+        ]
+
+
+class Tenant(models.Model):
+    """A business team: the unit of isolation, limits and cost. Suspended, never deleted."""
+
+    id = PrefixedIdField("tnt_")
+    slug = models.CharField(
+        max_length=40,
+        unique=True,
+        validators=[
+            RegexValidator(
+                SLUG_PATTERN,
+                "Use 3 to 40 lower-case letters, digits and hyphens, starting with a letter.",
+            )
+        ],
+        error_messages={"unique": "Another tenant has this slug."},
+    )
+    name = models.CharField(max_length=100)
+    is_active = models.BooleanField(default=True)
+    suspended_reason = models.CharField(max_length=200, blank=True, default="")
+    max_concurrency = models.PositiveIntegerField(default=1024, validators=[MinValueValidator(1)])
+    requests_per_s = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.01)])
+    burst = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
+    """Requests that may come at once before `requests_per_s` bites; None lets the gateway choose."""
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("slug",)
+        constraints: ClassVar = [
+            models.CheckConstraint(name="tenant_slug_well_formed", condition=Q(slug__regex=SLUG_PATTERN)),
+            models.CheckConstraint(name="tenant_concurrency_positive", condition=Q(max_concurrency__gte=1)),
+            models.CheckConstraint(
+                name="tenant_rate_positive",
+                condition=Q(requests_per_s__isnull=True) | Q(requests_per_s__gt=0),
+            ),
+            models.CheckConstraint(
+                name="tenant_burst_needs_rate",
+                condition=Q(burst__isnull=True) | Q(burst__gte=1, requests_per_s__isnull=False),
+                violation_error_message="A burst only means something beside a request rate.",
+            ),
+            models.CheckConstraint(
+                name="tenant_suspension_has_reason_only_while_suspended",
+                condition=Q(is_active=False) | Q(suspended_reason=""),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Membership(models.Model):
+    """One person's role in one tenant."""
+
+    id = PrefixedIdField("mem_")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=_choices(Role))
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects: ClassVar[TenantScopedManager[Membership]] = TenantScopedManager()
+
+    class Meta:
+        ordering = ("user__username",)
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["tenant", "user"],
+                name="membership_once_per_tenant",
+                violation_error_message="This person is a member already.",
+            ),
+            models.CheckConstraint(
+                name="membership_role_known", condition=Q(role__in=[role.value for role in Role])
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user.get_username()} ({self.role})"
+
+
+class ApiKey(models.Model):
+    """A tenant's credential for inference. The secret is shown once; only its keyed digest stays."""
+
+    id = models.CharField(primary_key=True, max_length=16, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="api_keys")
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=16, editable=False)
+    last_four = models.CharField(max_length=4, editable=False)
+    digest = models.BinaryField(max_length=DIGEST_BYTES, editable=False)
+    scopes = ArrayField(models.CharField(max_length=32))
+    allowed_models = ArrayField(models.CharField(max_length=100), null=True, blank=True)
+    """Names of models; None means every model the tenant was granted."""
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    """Start of the last minute in which usage was reported."""
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.CharField(max_length=150, blank=True, editable=False)
+
+    objects: ClassVar[TenantScopedManager[ApiKey]] = TenantScopedManager()
+
+    class Meta:
+        verbose_name = "API key"
+        ordering = ("-created_at",)
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                name="apikey_id_well_formed", condition=Q(id__regex=r"^key_[a-z0-9]{12}$")
+            ),
+            models.CheckConstraint(
+                name="apikey_digest_is_32_bytes", condition=Exact(Length("digest"), DIGEST_BYTES)
+            ),
+            models.CheckConstraint(name="apikey_has_a_scope", condition=Q(scopes__len__gte=1)),
+            models.UniqueConstraint(
+                fields=["tenant", "name"],
+                condition=Q(revoked_at__isnull=True),
+                name="apikey_active_name_unique_in_tenant",
+                violation_error_message="Another key of this tenant has this name.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.display})"
+
+    @property
+    def display(self) -> str:
+        """What may be shown of the token for ever: `tg_4k0z…_…9fQ2`."""
+        return f"{self.prefix}_…{self.last_four}"
+
+    @property
+    def state(self) -> str:
+        """`active`, `revoked` or `expired`."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at is not None and self.expires_at <= timezone.now():
+            return "expired"
+        return "active"
+
+
+class AuditEvent(models.Model):
+    """What was done, by whom, to what. A trigger refuses UPDATE and DELETE; names are copied, not joined."""
+
+    seq = models.BigAutoField(primary_key=True)
+    event_id = PrefixedIdField("evt_", primary_key=False, unique=True)
+    at = models.DateTimeField(db_default=Now(), editable=False)
+    tenant_id = models.CharField(max_length=20, null=True, blank=True)  # noqa: DJ001 - absent, not empty
+    """None for what concerns the platform: such rows exist only under `all_tenants`."""
+    tenant_name = models.CharField(max_length=100, blank=True, default="")
+    actor_type = models.CharField(max_length=16)
+    actor_id = models.CharField(max_length=64, blank=True)
+    actor_name = models.CharField(max_length=150)
+    action = models.CharField(max_length=64)
+    target_type = models.CharField(max_length=32)
+    target_id = models.CharField(max_length=64)
+    target_name = models.CharField(max_length=200)
+    outcome = models.CharField(max_length=16, default="success")
+    reason = models.CharField(max_length=500, blank=True, default="")
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    request_id = models.CharField(max_length=64, blank=True, default="")
+    trace_id = models.CharField(max_length=32, blank=True, default="")
+    ip = models.GenericIPAddressField(null=True)
+    user_agent = models.CharField(max_length=256, blank=True, default="")
+
+    objects: ClassVar[TenantScopedManager[AuditEvent]] = TenantScopedManager()
+
+    class Meta:
+        ordering = ("-seq",)
+        indexes: ClassVar = [
+            # The audit page reads one tenant's newest first, or one object's history.
+            models.Index(fields=["tenant_id", "-seq"], name="audit_by_tenant"),
+            models.Index(fields=["target_type", "target_id", "-seq"], name="audit_by_target"),
+        ]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                name="audit_actor_type_known",
+                condition=Q(actor_type__in=["user", "api_key", "system", "anonymous"]),
+            ),
+            models.CheckConstraint(
+                name="audit_outcome_known", condition=Q(outcome__in=["success", "failure"])
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor_name} {self.action} {self.target_name}"
+
+
+class UsageMinute(models.Model):
+    """The ledger: one minute of one tenant × key × model × version × class. Money in micro-units.
+
+    Ids and names are copied, so that deleting a key or a version erases no history.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    minute = models.DateTimeField()
+    tenant_id = models.CharField(max_length=20)
+    tenant_name = models.CharField(max_length=100, blank=True)
+    key_id = models.CharField(max_length=16)
+    key_name = models.CharField(max_length=100, blank=True)
+    model = models.CharField(max_length=100)
+    version_id = models.CharField(max_length=32)
+    sla_class = models.CharField(max_length=16)
+    requests = models.PositiveBigIntegerField(default=0)
+    failed = models.PositiveBigIntegerField(default=0)
+    cancelled = models.PositiveBigIntegerField(default=0)
+    rows = models.PositiveBigIntegerField(default=0)
+    tokens = models.PositiveBigIntegerField(default=0)
+    device_us = models.PositiveBigIntegerField(default=0)
+    cost_micro = models.PositiveBigIntegerField(default=0)
+
+    objects: ClassVar[TenantScopedManager[UsageMinute]] = TenantScopedManager()
+
+    class Meta:
+        ordering = ("-minute",)
+        constraints: ClassVar = [
+            # Tenant first: it also serves every read, which names a tenant and a span of minutes.
+            models.UniqueConstraint(
+                fields=["tenant_id", "minute", "key_id", "model", "version_id", "sla_class"],
+                name="usage_one_row_per_minute_and_dimension",
+            ),
+            models.CheckConstraint(
+                name="usage_outcomes_within_requests",
+                condition=Q(requests__gte=F("failed") + F("cancelled")),
+            ),
+        ]
+        indexes: ClassVar = [models.Index(fields=["minute"], name="usage_by_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_name} {self.model} {self.minute:%F %R}"

@@ -1,0 +1,71 @@
+"""Who may do what: one table, read by the gates, the pages and the tests.
+
+A person holds at most one role per tenant, and perhaps a role on the platform. Nobody hands out, or takes
+away, a role that holds a right they lack themselves: "not above my own" follows from the table alone.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Right(StrEnum):
+    """Rights within a tenant, then rights on the platform."""
+
+    VIEW = "view"
+    EDIT_TENANT = "edit_tenant"
+    MANAGE_MEMBERS = "manage_members"
+    MANAGE_OWNERS = "manage_owners"
+    MANAGE_KEYS = "manage_keys"
+    VIEW_USAGE = "view_usage"
+    VIEW_AUDIT = "view_audit"
+    EXPORT_AUDIT = "export_audit"
+
+    VIEW_PLATFORM = "view_platform"
+    MANAGE_TENANTS = "manage_tenants"
+    MANAGE_USERS = "manage_users"
+    MANAGE_MODELS = "manage_models"
+    MANAGE_PROFILES = "manage_profiles"
+    MANAGE_FLEET = "manage_fleet"
+
+
+class Role(StrEnum):
+    OWNER = "owner"
+    ADMIN = "admin"
+    DEVELOPER = "developer"
+    VIEWER = "viewer"
+    AUDITOR = "auditor"
+
+
+class PlatformRole(StrEnum):
+    NONE = ""
+    OPERATOR = "operator"
+
+
+Rights = frozenset[Right]
+NO_RIGHTS: Rights = frozenset()
+
+_VIEWER = frozenset({Right.VIEW, Right.VIEW_USAGE})
+_AUDITOR = _VIEWER | {Right.VIEW_AUDIT, Right.EXPORT_AUDIT}
+_DEVELOPER = _VIEWER | {Right.MANAGE_KEYS}
+_ADMIN = _AUDITOR | _DEVELOPER | {Right.EDIT_TENANT, Right.MANAGE_MEMBERS}
+
+ROLE_RIGHTS: dict[Role, Rights] = {
+    Role.OWNER: _ADMIN | {Right.MANAGE_OWNERS},
+    Role.ADMIN: _ADMIN,
+    Role.DEVELOPER: _DEVELOPER,
+    Role.VIEWER: _VIEWER,
+    Role.AUDITOR: _AUDITOR,
+}
+PLATFORM_RIGHTS: dict[PlatformRole, Rights] = {
+    PlatformRole.NONE: NO_RIGHTS,
+    PlatformRole.OPERATOR: frozenset(Right),
+}
+
+
+def can_grant(own: Rights, role: Role) -> bool:
+    """Whether someone with the rights `own` may give or take `role`.
+
+    Owners are the exception in the table that makes an owner more than an admin: `MANAGE_OWNERS`.
+    """
+    return Right.MANAGE_MEMBERS in own and ROLE_RIGHTS[role] <= own

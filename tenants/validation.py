@@ -1,0 +1,46 @@
+"""Saves a row after checking it, and says what is wrong in the words of `tenants.errors`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db import IntegrityError, models, transaction
+
+from tenants.errors import Conflict, Invalid
+from tenants.scoping import all_tenants
+
+
+def save_valid(row: models.Model) -> None:
+    """Check every field and constraint, then save.
+
+    Raises `Invalid` by field; `Conflict` when another transaction took the unique value in between.
+    """
+    try:
+        with all_tenants("uniqueness is judged over every row"):
+            row.full_clean()
+        with transaction.atomic():  # a savepoint: the caller's transaction survives the refusal
+            row.save()
+    except ValidationError as error:
+        raise invalid(error) from error
+    except IntegrityError as error:
+        raise Conflict(_violation(row, error)) from error
+
+
+def invalid(error: ValidationError) -> Invalid:
+    """Django's validation error as ours: one sentence per field, "" for the row as a whole."""
+    if not hasattr(error, "error_dict"):
+        return Invalid({"": " ".join(error.messages)})
+    by_field: dict[str, list[Any]] = error.message_dict
+    return Invalid(
+        {"" if name == NON_FIELD_ERRORS else name: " ".join(said) for name, said in by_field.items()}
+    )
+
+
+def _violation(row: models.Model, error: IntegrityError) -> str:
+    """The sentence of the violated constraint, when it has one of its own."""
+    name = getattr(getattr(error.__cause__, "diag", None), "constraint_name", None)
+    for constraint in row._meta.constraints:
+        if constraint.name == name:
+            return str(constraint.get_violation_error_message())
+    return "This collides with something that was saved at the same moment. Look again and retry."
