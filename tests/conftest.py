@@ -1,0 +1,62 @@
+"""Fixtures shared by every test: where the session's services are, and a browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def database_url() -> str:
+    """The session's PostgreSQL, as children of a test would be given it."""
+    return os.environ["DATABASE_URL"]
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> str:
+    return os.environ["VALKEY_URL"]
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    """A private state directory of this test alone."""
+    path = tmp_path / "state"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """Chromium from PATH, else from the distribution's package where root allows it.
+
+    Elsewhere the browser tests are skipped aloud; in CI a missing browser is an error.
+    """
+    found = _chromium() or (_install_chromium() if os.geteuid() == 0 else None)
+    if found:
+        return found
+    reason = "no Chromium: install the distribution's chromium package to run the browser tests"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def _install_chromium() -> str | None:
+    if not shutil.which("apt-get"):
+        return None
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (
+        ["apt-get", "update"],
+        ["apt-get", "install", "-y", "--no-install-recommends", "chromium"],
+    ):
+        if subprocess.run(command, env=environment, capture_output=True, check=False).returncode != 0:
+            return None
+    return _chromium()
