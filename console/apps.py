@@ -4,3 +4,6 @@ from django.apps import AppConfig
 class ConsoleConfig(AppConfig):
     name = "console"
     verbose_name = "Console"
+
+    def ready(self) -> None:
+        from console import checks  # noqa: F401 - importing registers them

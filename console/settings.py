@@ -68,7 +68,9 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "console.requests.ScopeMiddleware",
+    "console.problems.ProblemMiddleware",
 ]
+CSRF_FAILURE_VIEW = "console.problems.csrf_failure"
 
 ROOT_URLCONF = "console.urls"
 ASGI_APPLICATION = "console.asgi.application"
@@ -118,6 +120,15 @@ CHANNEL_LAYERS = {
     }
 }
 
+CACHES = {
+    "default": {
+        # Shared by every console process: sign-in rate limits count attempts here.
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": VALKEY_URL,
+        "KEY_PREFIX": "tidegate",
+    }
+}
+
 AUTH_USER_MODEL = "tenants.User"
 AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
@@ -158,6 +169,10 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = USES_TLS
 SECURE_HSTS_SECONDS = 31_536_000 if USES_TLS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = USES_TLS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if USES_TLS else None
+# Plain HTTP is for the loopback only (check tidegate.W001 says so); what these want comes with TIDEGATE_TLS.
+SILENCED_SYSTEM_CHECKS = (
+    [] if USES_TLS else ["security.W004", "security.W008", "security.W012", "security.W016"]
+)
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"

@@ -48,12 +48,14 @@ class User(AbstractUser):
             models.UniqueConstraint(
                 Lower("username"),
                 name="user_username_unique_any_case",
+                violation_error_code="field:username",
                 violation_error_message="This user name is taken.",
             ),
             models.UniqueConstraint(
                 Lower("email"),
                 condition=~Q(email=""),
                 name="user_email_unique_any_case",
+                violation_error_code="field:email",
                 violation_error_message="This e-mail address belongs to another account.",
             ),
         ]
@@ -96,6 +98,7 @@ class Tenant(models.Model):
             models.CheckConstraint(
                 name="tenant_burst_needs_rate",
                 condition=Q(burst__isnull=True) | Q(burst__gte=1, requests_per_s__isnull=False),
+                violation_error_code="field:burst",
                 violation_error_message="A burst only means something beside a request rate.",
             ),
             models.CheckConstraint(
@@ -125,6 +128,7 @@ class Membership(models.Model):
             models.UniqueConstraint(
                 fields=["tenant", "user"],
                 name="membership_once_per_tenant",
+                violation_error_code="field:user",
                 violation_error_message="This person is a member already.",
             ),
             models.CheckConstraint(
@@ -172,6 +176,7 @@ class ApiKey(models.Model):
                 fields=["tenant", "name"],
                 condition=Q(revoked_at__isnull=True),
                 name="apikey_active_name_unique_in_tenant",
+                violation_error_code="field:name",
                 violation_error_message="Another key of this tenant has this name.",
             ),
         ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import IntegrityError, models, transaction
 
@@ -28,13 +26,22 @@ def save_valid(row: models.Model) -> None:
 
 
 def invalid(error: ValidationError) -> Invalid:
-    """Django's validation error as ours: one sentence per field, "" for the row as a whole."""
-    if not hasattr(error, "error_dict"):
-        return Invalid({"": " ".join(error.messages)})
-    by_field: dict[str, list[Any]] = error.message_dict
-    return Invalid(
-        {"" if name == NON_FIELD_ERRORS else name: " ".join(said) for name, said in by_field.items()}
-    )
+    """Django's validation error as ours: one sentence per field, "" for the row as a whole.
+
+    A constraint names the field its sentence belongs to by `violation_error_code="field:name"`.
+    """
+    said: dict[str, list[str]] = {}
+    by_field = error.error_dict if hasattr(error, "error_dict") else {NON_FIELD_ERRORS: error.error_list}
+    for name, failures in by_field.items():
+        for failure in failures:
+            said.setdefault(_field_of(name, failure.code), []).extend(failure.messages)
+    return Invalid({name: " ".join(messages) for name, messages in said.items()})
+
+
+def _field_of(name: str, code: str | None) -> str:
+    if name != NON_FIELD_ERRORS:
+        return name
+    return code.removeprefix("field:") if code and code.startswith("field:") else ""
 
 
 def _violation(row: models.Model, error: IntegrityError) -> str:

@@ -58,8 +58,13 @@ def change_platform_role(*, by: Actor, user: User, platform_role: str) -> User:
         raise Conflict("The platform keeps at least one operator.")
     fresh.platform_role = wanted
     fresh.save(update_fields=["platform_role"])
-    facts = {"before": {"platform_role": old}, "after": {"platform_role": wanted.value}}
-    record(by=by, action="user.platform_role_changed", target=fresh, **facts)
+    record(
+        by=by,
+        action="user.platform_role_changed",
+        target=fresh,
+        before={"platform_role": old},
+        after={"platform_role": wanted.value},
+    )
     return fresh
 
 

@@ -1,0 +1,116 @@
+"""System checks: settings that would be dangerous in use are refused before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
+
+MIN_SECRET_CHARS = 32
+MIN_PEPPER_BYTES = 16
+
+
+@register(Tags.security)
+def check_secret_key(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    try:
+        secret = settings.SECRET_KEY
+    except ImproperlyConfigured:
+        secret = ""
+    if len(secret) >= MIN_SECRET_CHARS:
+        return []
+    return [
+        Error(
+            f"TIDEGATE_SECRET_KEY holds fewer than {MIN_SECRET_CHARS} characters.",
+            hint="Sessions are signed with it. `manage.py up` creates one; elsewhere set 50 random characters.",
+            id="tidegate.E001",
+        )
+    ]
+
+
+@register(Tags.security)
+def check_key_pepper(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    if len(settings.KEY_PEPPER) >= MIN_PEPPER_BYTES:
+        return []
+    return [
+        Error(
+            f"TIDEGATE_KEY_PEPPER holds fewer than {MIN_PEPPER_BYTES} bytes.",
+            hint="API keys are digested with it, the same in the console and in every gateway; never change it.",
+            id="tidegate.E002",
+        )
+    ]
+
+
+@register(Tags.security)
+def check_debug(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    if not (settings.DEBUG and settings.USES_TLS):
+        return []
+    return [
+        Error(
+            "TIDEGATE_DEBUG is on behind TLS: error pages would show source and settings to visitors.",
+            hint="Unset TIDEGATE_DEBUG.",
+            id="tidegate.E003",
+        )
+    ]
+
+
+@register(Tags.database, deploy=True)
+def check_services(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    missing = [name for name in ("DATABASE_URL", "VALKEY_URL") if not getattr(settings, name)]
+    return [
+        Error(
+            f"{name} is not set.", hint="`manage.py up` sets it to the embedded service.", id="tidegate.E004"
+        )
+        for name in missing
+    ]
+
+
+@register(Tags.security)
+def check_connections(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    database: dict[str, Any] = dict(settings.DATABASES["default"])
+    if database.get("CONN_MAX_AGE", 0) == 0 and database.get("OPTIONS", {}).get("pool"):
+        return []
+    return [
+        Error(
+            "Database connections are persistent or not pooled.",
+            hint="Under ASGI a persistent connection belongs to a thread that may never come back: "
+            "CONN_MAX_AGE must be 0, with OPTIONS['pool'].",
+            id="tidegate.E005",
+        )
+    ]
+
+
+@register(Tags.security, deploy=True)
+def check_exposure(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    if settings.USES_TLS or _is_loopback(settings.CONSOLE_HOST):
+        return []
+    return [
+        Warning(
+            f"The console listens on {settings.CONSOLE_HOST} without TLS: passwords travel in the clear.",
+            hint="Put a TLS proxy in front and set TIDEGATE_TLS=1, or listen on 127.0.0.1.",
+            id="tidegate.W001",
+        )
+    ]
+
+
+@register(Tags.security)
+def check_hosts(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    if "*" not in settings.ALLOWED_HOSTS:
+        return []
+    return [
+        Error(
+            "TIDEGATE_ALLOWED_HOSTS accepts every host name: links in e-mails could be forged.",
+            hint="Name the hosts people use.",
+            id="tidegate.E006",
+        )
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,133 @@
+"""Domain error → HTTP response: one table, for pages and for the API.
+
+Pages get `errors/<status>.html`, else `errors/error.html`; paths under /api get RFC 9457 problem details.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template import TemplateDoesNotExist
+from django.template.loader import render_to_string
+
+from console.requests import Handler
+from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
+
+STATUS_OF: dict[type[DomainError], int] = {NotFound: 404, NotAllowed: 403, Conflict: 409, Invalid: 422}
+_API_PREFIX = "/api/"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What went wrong, in words that may be shown. `errors` maps fields to sentences."""
+
+    status: int
+    code: str
+    detail: str
+    errors: dict[str, str]
+
+    @property
+    def title(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+
+class ProblemMiddleware:
+    """Answers the errors a view let through; whatever is no domain error stays Django's to report."""
+
+    sync_capable = async_capable = True
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Any:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        problem = problem_of(exception)
+        return None if problem is None else respond(request, problem)
+
+
+def problem_of(exception: Exception) -> Problem | None:
+    """The problem behind an exception; None for a bug, which is answered as a plain 500 elsewhere."""
+    if isinstance(exception, DomainError):
+        status = next((code for kind, code in STATUS_OF.items() if isinstance(exception, kind)), 400)
+        errors = exception.errors if isinstance(exception, Invalid) else {}
+        return Problem(status, exception.code, exception.message, errors)
+    if isinstance(exception, Http404):
+        return Problem(404, "not_found", "There is nothing here.", {})
+    if isinstance(exception, PermissionDenied):
+        return Problem(403, "not_allowed", "You may not do this.", {})
+    return None
+
+
+def respond(request: HttpRequest, problem: Problem) -> HttpResponse:
+    if request.path.startswith(_API_PREFIX):
+        return _problem_json(request, problem)
+    return HttpResponse(_page(request, problem), status=problem.status)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """`handler400` of the URL configuration."""
+    return respond(request, Problem(400, "bad_request", "The request could not be read.", {}))
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """`handler403`."""
+    return respond(request, Problem(403, "not_allowed", "You may not do this.", {}))
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """`handler404`."""
+    return respond(request, Problem(404, "not_found", "There is nothing here.", {}))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """`handler500`: says only the request's id, by which the log has the rest."""
+    return respond(request, Problem(500, "internal_error", "Something went wrong on our side.", {}))
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """`CSRF_FAILURE_VIEW`."""
+    return respond(
+        request, Problem(403, "csrf_failed", "The form is too old. Reload the page and retry.", {})
+    )
+
+
+def _problem_json(request: HttpRequest, problem: Problem) -> HttpResponse:
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": request.path,
+        "code": problem.code,
+        "request_id": _request_id(request),
+    }
+    if problem.errors:
+        body["errors"] = [
+            {"pointer": _pointer(name), "detail": said} for name, said in problem.errors.items()
+        ]
+    return JsonResponse(body, status=problem.status, content_type="application/problem+json")
+
+
+def _page(request: HttpRequest, problem: Problem) -> str:
+    context = {"problem": problem, "request_id": _request_id(request)}
+    try:
+        return render_to_string([f"errors/{problem.status}.html", "errors/error.html"], context, request)
+    except TemplateDoesNotExist:
+        return f"{problem.status} {problem.title}: {problem.detail}"
+
+
+def _pointer(field: str) -> str:
+    return f"/{field.replace('~', '~0').replace('/', '~1')}" if field else ""
+
+
+def _request_id(request: HttpRequest) -> str:
+    return str(getattr(request, "request_id", ""))
