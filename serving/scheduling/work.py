@@ -10,6 +10,9 @@ from typing import Any
 
 from serving.contract import CloseReason, LatePolicy, SlaClass
 
+Lane = SlaClass
+"""The queue a work waits in: its class, or a lower one after it was demoted or degraded."""
+
 
 @dataclass(slots=True, eq=False)
 class Work:
@@ -37,6 +40,19 @@ class Work:
     """When the scheduler put it into a batch."""
     is_suspect: bool = False
     """Runs alone: it was in flight when a worker died."""
+    target_s: float = 0.0
+    """The profile's p95 target, which sizes the batches that run before it; 0 takes the deadline."""
+    lane: Lane = "batch"
+    """Set by the scheduler on submit."""
+    charged_s: float = 0.0
+    """Set by the scheduler: device time its tenant was charged when it was picked."""
+    spent_s: float = 0.0
+    """Set by the scheduler: what it took from its tenant's interactive bucket on submit."""
+
+    @property
+    def target(self) -> float:
+        """Seconds within which the profile wants it answered."""
+        return self.target_s or max(self.deadline - self.arrived, 0.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +68,10 @@ class Batch:
     is_urgent: bool
     """Holds interactive work only; may run at a layer boundary of a batch that is not urgent."""
     picked: float = 0.0
+    interrupted_s: float = 0.0
+    """Device time that urgent batches took while it stood still."""
+    boundaries: int = 0
+    """How often the engine offered a pause while it ran; counted by `Scheduler.urgent_batch`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""May this work enter the queue: bounds first, then whether it can still meet its deadline.
+
+Predictions of a queue ahead are estimates, but honest ones: they count the running batch's remainder, the
+work that will go first by the scheduler's own order, and the work itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serving.scheduling.work import Refusal, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a work would meet if it entered now. Times in seconds."""
+
+    ahead_s: float
+    """Until the device is free for it."""
+    alone_s: float
+    """Its own time on the device."""
+    queued: int
+    """Works of its tenant and class that wait already."""
+    queued_total: int
+
+    @property
+    def predicted_s(self) -> float:
+        return self.ahead_s + self.alone_s
+
+
+def refuse_full(work: Work, outlook: Outlook, max_queued: int) -> Refusal | None:
+    """The bounds of the tenant's class and of the whole replica."""
+    if outlook.queued >= work.max_queue:
+        return _full(work, outlook.queued, work.max_queue, outlook, "its SLA profile allows")
+    if outlook.queued_total >= max_queued:
+        return _full(work, outlook.queued_total, max_queued, outlook, "this replica can hold")
+    return None
+
+
+def refuse_late(work: Work, outlook: Outlook, now: float) -> Refusal | None:
+    """A deadline that is over, or that the prediction says cannot be met."""
+    left_s = work.deadline - now
+    if outlook.predicted_s <= left_s:
+        return None
+    return deadline_refusal(work, left_s, outlook.predicted_s, outlook.queued_total)
+
+
+def deadline_refusal(work: Work, left_s: float, predicted_s: float, queued_total: int) -> Refusal:
+    return Refusal(
+        code="deadline_unattainable",
+        message=(
+            f"the answer is predicted in {predicted_s * 1e3:.1f} ms, "
+            f"but {max(left_s, 0.0) * 1e3:.1f} ms are left of the deadline"
+        ),
+        numbers={
+            "predicted_ms": round(predicted_s * 1e3, 1),
+            "left_ms": round(max(left_s, 0.0) * 1e3, 1),
+            "queued_requests": queued_total,
+            "sla_class": work.sla_class,
+        },
+        retry_after_s=max(0.05, predicted_s - max(left_s, 0.0)),
+    )
+
+
+def draining_refusal() -> Refusal:
+    return Refusal(code="draining", message="this replica is finishing its work before it stops")
+
+
+def _full(work: Work, queued: int, limit: int, outlook: Outlook, whose: str) -> Refusal:
+    return Refusal(
+        code="queue_full",
+        message=f"{queued} requests wait already, as many as {whose}",
+        numbers={"queued_requests": queued, "limit": limit, "sla_class": work.sla_class},
+        retry_after_s=max(0.05, outlook.ahead_s),
+    )

@@ -1,0 +1,190 @@
+"""Who is next: virtual counters in device-seconds, and how much of the device a tenant's urgency may take.
+
+The counters follow Virtual Token Counter (Sheng et al., "Fairness in Serving Large Language Models",
+OSDI 2024) with device time in the place of tokens: the tenant with the lowest weighted counter is served
+first, and a tenant that comes back is lifted to the counters of those who stayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from serving.contract import SlaClass
+from serving.scheduling.backlog import Backlog
+from serving.scheduling.policy import Policy
+from serving.scheduling.queues import EarliestFirst, FirstComeFirstServed
+from serving.scheduling.work import Lane, Work
+
+
+class Account:
+    """What the scheduler remembers of one tenant: its counter, its bucket, its two fair queues."""
+
+    __slots__ = (
+        "backlogs",
+        "batch",
+        "bucket_at",
+        "bucket_s",
+        "counter_s",
+        "owed_s",
+        "running",
+        "seen",
+        "standard",
+        "tenant_id",
+        "waiting",
+        "weight",
+    )
+
+    def __init__(self, tenant_id: str, now: float, policy: Policy) -> None:
+        self.tenant_id = tenant_id
+        self.weight = 1.0
+        self.counter_s = 0.0
+        self.owed_s = 0.0
+        """Charged too little (or, below zero, too much) so far: settled with the next charge."""
+        self.bucket_s = policy.bucket_s
+        self.bucket_at = self.seen = now
+        self.standard = EarliestFirst()
+        self.batch = FirstComeFirstServed(policy.lookahead)
+        self.backlogs: dict[Lane, Backlog] = {}
+        self.waiting: dict[SlaClass, int] = {}
+        """Works queued by the class they came with (a demoted one still counts against its own class)."""
+        self.running = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.running or any(self.waiting.values()))
+
+    def backlog(self, lane: Lane) -> Backlog:
+        return self.backlogs.setdefault(lane, Backlog())
+
+    def queue(self, work: Work) -> None:
+        self.waiting[work.sla_class] = self.waiting.get(work.sla_class, 0) + 1
+        self.backlog(work.lane).add(work)
+
+    def unqueue(self, work: Work) -> None:
+        self.waiting[work.sla_class] -= 1
+        self.backlog(work.lane).remove(work)
+
+    def charge(self, device_s: float, weight: float) -> None:
+        """Count predicted device time; what an earlier prediction got wrong is settled here."""
+        amount = device_s / weight + self.owed_s
+        self.counter_s += max(amount, 0.0)
+        self.owed_s = min(amount, 0.0)
+
+    def settle(self, charged_s: float, used_s: float, weight: float) -> None:
+        self.owed_s += (used_s - charged_s) / weight
+
+
+class FairLane:
+    """Tenants with work of one class, lowest counter first. Counters only grow, so stale entries sink."""
+
+    def __init__(self, queue_of: Callable[[Account], EarliestFirst | FirstComeFirstServed]) -> None:
+        self._queue_of = queue_of
+        self._heap: list[tuple[float, str, Account]] = []
+        self._listed: set[str] = set()
+
+    def enlist(self, account: Account) -> None:
+        """Call after work was added to the account's queue of this lane."""
+        if account.tenant_id not in self._listed:
+            self._listed.add(account.tenant_id)
+            heappush(self._heap, (account.counter_s, account.tenant_id, account))
+
+    def lowest(self) -> Account | None:
+        """Pop the account with waiting work and the lowest counter; `enlist` it again when done."""
+        heap = self._heap
+        while heap:
+            counter_s, tenant_id, account = heappop(heap)
+            if not self._queue_of(account):
+                self._listed.discard(tenant_id)
+            elif counter_s < account.counter_s:
+                heappush(heap, (account.counter_s, tenant_id, account))
+            else:
+                self._listed.discard(tenant_id)
+                return account
+        return None
+
+    def take(self, account: Account, fits: Callable[[Work], bool]) -> Work | None:
+        return self._queue_of(account).take(fits)
+
+    def remove(self, account: Account, work: Work) -> None:
+        self._queue_of(account).remove(work.id)
+
+    def relist(self, account: Account) -> None:
+        if self._queue_of(account):
+            self.enlist(account)
+
+
+class Fairness:
+    """All accounts of one replica."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._accounts: dict[str, Account] = {}
+        self._floor_s = 0.0
+        self._seen_weight = 0.0
+        self._weighed_at = float("-inf")
+
+    def arrive(self, work: Work, now: float) -> Account:
+        """The tenant's account, lifted when it comes back from an absence."""
+        account = self._accounts.get(work.tenant_id)
+        if account is None:
+            account = self._open(work.tenant_id, now)
+        elif not account.is_busy and now - account.seen > self._policy.lift_after_s:
+            account.counter_s = max(account.counter_s, self._floor_s)
+        account.seen = now
+        account.weight = max(work.weight, 1e-3)
+        return account
+
+    def of(self, tenant_id: str) -> Account:
+        """Raises `KeyError` for a tenant without work here."""
+        return self._accounts[tenant_id]
+
+    def served(self, account: Account) -> None:
+        """The fair queues served this account next: nobody waiting has a lower counter."""
+        self._floor_s = max(self._floor_s, account.counter_s)
+
+    def share_of(self, account: Account, now: float) -> float:
+        """The tenant's part of the device, 0..1, among the tenants seen lately."""
+        if now - self._weighed_at > 0.05 or account.weight > self._seen_weight:
+            horizon = now - self._policy.seen_s
+            self._seen_weight = sum(each.weight for each in self._accounts.values() if each.seen >= horizon)
+            self._weighed_at = now
+        return min(1.0, account.weight / max(self._seen_weight, account.weight))
+
+    def has_credit(self, account: Account, now: float) -> bool:
+        """Whether the tenant's interactive work is still within its share of the device."""
+        earned_s = (now - account.bucket_at) * self.share_of(account, now)
+        account.bucket_s = min(self._policy.bucket_s, account.bucket_s + earned_s)
+        account.bucket_at = now
+        return account.bucket_s > 0.0
+
+    def _open(self, tenant_id: str, now: float) -> Account:
+        if len(self._accounts) >= self._policy.max_accounts:
+            self._forget_idle()
+        account = self._accounts[tenant_id] = Account(tenant_id, now, self._policy)
+        account.counter_s = self._floor_s
+        self._weighed_at = float("-inf")
+        return account
+
+    def _forget_idle(self) -> None:
+        """Keep the accounts with work and the half of the idle ones that was seen last."""
+        idle = sorted(
+            (each for each in self._accounts.values() if not each.is_busy), key=lambda each: each.seen
+        )
+        for account in idle[: max(1, len(idle) // 2)]:
+            del self._accounts[account.tenant_id]
+
+
+class MinimumShare:
+    """Device time promised to one lane while it waits: above zero it has earned what it did not get."""
+
+    def __init__(self, share: float, limit_s: float = 1.0) -> None:
+        self._share = share
+        self._limit_s = limit_s
+        self.earned_s = 0.0
+
+    def account(self, total_s: float, lane_s: float, is_waiting: bool) -> None:
+        if not is_waiting:
+            self.earned_s = min(self.earned_s, 0.0)
+        earned = self.earned_s + self._share * total_s - lane_s
+        self.earned_s = max(-self._limit_s, min(self._limit_s, earned))

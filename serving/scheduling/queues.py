@@ -1,0 +1,103 @@
+"""Queues of work with cheap cancellation: entries are marked dead and skipped when they surface."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from serving.scheduling.work import Work
+
+_order = count()
+"""Ties are broken by arrival, in every queue."""
+
+
+class EarliestFirst:
+    """A heap by key (a time). Dead entries are swept out once they outnumber the living."""
+
+    __slots__ = ("_heap", "_live")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Work]] = []
+        self._live: dict[int, Work] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, work_id: int) -> bool:
+        return work_id in self._live
+
+    def push(self, key: float, work: Work) -> None:
+        heappush(self._heap, (key, next(_order), work))
+        self._live[work.id] = work
+
+    def peek(self) -> Work | None:
+        entry = self._first()
+        return entry[2] if entry else None
+
+    def first_key(self) -> float | None:
+        entry = self._first()
+        return entry[0] if entry else None
+
+    def take(self, fits: Callable[[Work], bool]) -> Work | None:
+        """Pop the earliest if it fits; a queue ordered by deadline is never overtaken from within."""
+        work = self.peek()
+        if work is None or not fits(work):
+            return None
+        heappop(self._heap)
+        self._live.pop(work.id, None)
+        return work
+
+    def remove(self, work_id: int) -> None:
+        self._live.pop(work_id, None)
+        if len(self._heap) > 2 * len(self._live) + 64:
+            self._heap = [entry for entry in self._heap if self._live.get(entry[2].id) is entry[2]]
+            heapify(self._heap)
+
+    def _first(self) -> tuple[float, int, Work] | None:
+        heap, live = self._heap, self._live
+        while heap:
+            if live.get(heap[0][2].id) is heap[0][2]:
+                return heap[0]
+            heappop(heap)
+        return None
+
+
+class FirstComeFirstServed:
+    """A deque that lets small work behind the head fill the gap the head does not fit into."""
+
+    __slots__ = ("_live", "_lookahead", "_queue")
+
+    def __init__(self, lookahead: int) -> None:
+        self._queue: deque[Work] = deque()
+        self._live: dict[int, Work] = {}
+        self._lookahead = lookahead
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def push(self, work: Work) -> None:
+        self._queue.append(work)
+        self._live[work.id] = work
+
+    def take(self, fits: Callable[[Work], bool]) -> Work | None:
+        """Pop the first of the next few that fits."""
+        queue, live = self._queue, self._live
+        position = 0
+        while position < min(self._lookahead, len(queue)):
+            work = queue[position]
+            if live.get(work.id) is not work:
+                del queue[position]
+            elif fits(work):
+                del queue[position]
+                live.pop(work.id, None)
+                return work
+            else:
+                position += 1
+        return None
+
+    def remove(self, work_id: int) -> None:
+        self._live.pop(work_id, None)
+        if len(self._queue) > 2 * len(self._live) + 64:
+            self._queue = deque(work for work in self._queue if self._live.get(work.id) is work)

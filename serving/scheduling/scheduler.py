@@ -1,0 +1,421 @@
+"""What runs next on one replica, together with what, and what does not run at all.
+
+Pure: `now` comes in with every call, decisions go out as data. One caller at a time (the worker holds a
+lock). Every submitted work gets exactly one outcome: a refusal from `submit`, True from `cancel`, an entry
+of `expired`, or its place in one batch.
+"""
+
+from __future__ import annotations
+
+from serving.scheduling.admission import Outlook, deadline_refusal, draining_refusal, refuse_full, refuse_late
+from serving.scheduling.backlog import Backlog
+from serving.scheduling.cost import CostModel
+from serving.scheduling.draft import Draft
+from serving.scheduling.fairness import Account, FairLane, Fairness, MinimumShare
+from serving.scheduling.policy import Policy
+from serving.scheduling.queues import EarliestFirst
+from serving.scheduling.receipts import share_batch_us
+from serving.scheduling.sizing import Sizing
+from serving.scheduling.work import Batch, Lane, Refusal, Work
+
+_LOWER: dict[Lane, Lane] = {"interactive": "standard", "standard": "batch", "batch": "batch"}
+
+
+class Scheduler:
+    """The engine thread's loop over it:
+
+    1. `expired(now)` → answer each of these with its refusal,
+    2. `next_batch(now)` → a batch to run now, a time (on the clock of `now`) until which to wait unless
+       something arrives, or None when nothing is queued,
+    3. at each pause of the engine, once: `urgent_batch(now, running)` → a batch to run there or None,
+    4. `complete(batch, execute_s, now)` after each batch, the interrupting ones first.
+    """
+
+    def __init__(
+        self,
+        max_batch_rows: int,
+        cost: CostModel,
+        *,
+        can_yield: bool = True,
+        segments: int = 6,
+        policy: Policy | None = None,
+    ) -> None:
+        """`segments`: pieces a batch runs in (layers + 1 pauses); corrected by what is seen."""
+        self._policy = policy or Policy()
+        self._max_batch_rows = max_batch_rows
+        self._cost = cost
+        self._can_yield = can_yield
+        self._sizing = Sizing(cost, self._policy, can_yield=can_yield, segments=segments)
+        self._fairness = Fairness(self._policy)
+        self._interactive = EarliestFirst()
+        self._lanes: dict[Lane, FairLane] = {
+            "standard": FairLane(lambda account: account.standard),
+            "batch": FairLane(lambda account: account.batch),
+        }
+        self._promised: dict[Lane, MinimumShare] = {
+            "standard": MinimumShare(self._policy.standard_min_share),
+            "batch": MinimumShare(self._policy.batch_min_share),
+        }
+        self._backlogs: dict[Lane, Backlog] = {lane: Backlog() for lane in _LOWER}
+        self._queued: dict[int, Work] = {}
+        self._start_by = EarliestFirst()
+        self._expired: list[tuple[Work, Refusal]] = []
+        self._eager = 0
+        self._running: list[Batch] = []
+        self._batches = 0
+        self._last_run = float("-inf")
+        self._is_draining = False
+
+    # ------------------------------------------------------------------ arrivals
+
+    def submit(self, work: Work, now: float) -> Refusal | None:
+        """Queue the work, or say at once why not. Raises `ValueError` for work no batch could hold."""
+        self._check(work)
+        if self._is_draining:
+            return draining_refusal()
+        account = self._fairness.arrive(work, now)
+        work.lane = self._lane_of(work, account, now)
+        outlook = self._outlook(work, account, now)
+        refusal = refuse_full(work, outlook, self._policy.max_queued)
+        if refusal is None and self._may_refuse_late(work, now):
+            refusal = self._judge_late(work, refuse_late(work, outlook, now))
+        if refusal is None:
+            self._enqueue(work, account, now)
+        return refusal
+
+    def cancel(self, work_id: int) -> bool:
+        """True when the work was still queued and now never runs."""
+        work = self._queued.get(work_id)
+        if work is None:
+            return False
+        self._withdraw(work)
+        return True
+
+    def expired(self, now: float) -> list[tuple[Work, Refusal]]:
+        """Queued works whose deadline can no longer be met (late policy `refuse`), each reported once."""
+        self._expire(now)
+        out, self._expired = self._expired, []
+        return out
+
+    def drain(self) -> None:
+        """Refuse new work from now on; what is queued runs without any waiting."""
+        self._is_draining = True
+
+    # ------------------------------------------------------------------ decisions
+
+    def next_batch(self, now: float) -> Batch | float | None:
+        """For a free device: a batch, a time to wait until (opted-in `max_wait_s` only), or None."""
+        self._expire(now)
+        if not self._queued:
+            return None
+        wait_until = self._wait_until(now)
+        if wait_until is not None:
+            return wait_until
+        starved = self._starved_lane()
+        if self._interactive and starved is None:
+            return self._urgent_or_filled(now)
+        return self._bulk(now, starved)
+
+    def urgent_batch(self, now: float, running: Batch) -> Batch | None:
+        """For a pause of `running`: due interactive work, merged, or None. Ask once per pause.
+
+        Nothing interrupts urgent work, and a suspect neither interrupts nor is interrupted.
+        """
+        running.boundaries += 1
+        if running.is_urgent or not self._interactive or running.works[0].is_suspect:
+            return None
+        self._expire(now)
+        first = self._interactive.peek()
+        if first is None or first.is_suspect:
+            return None
+        return self._start(self._draft_urgent(now), now, is_urgent=True)
+
+    def complete(self, batch: Batch, execute_s: float, now: float, *, learn: bool = True) -> dict[int, float]:
+        """Account for a batch that ran for `execute_s` without its interruptions.
+
+        Returns each work's share of the device time in seconds; the shares are whole microseconds and sum
+        to `execute_s` rounded to one. `learn=False` when the time says nothing about the cost curve (the
+        engine failed, or ran the batch in parts). Raises `ValueError` for a batch that is not running.
+        """
+        self._running.remove(batch)
+        if self._running:
+            self._running[-1].interrupted_s += execute_s
+        if learn:
+            self._cost.learn(batch.rows, batch.tokens, execute_s)
+            self._sizing.ran(batch.boundaries if not batch.is_urgent else 0)
+        self._last_run = now
+        shares_us = share_batch_us(batch, max(0, round(execute_s * 1e6)))
+        self._settle(batch, shares_us)
+        return {work.id: us / 1e6 for work, us in zip(batch.works, shares_us, strict=True)}
+
+    # ------------------------------------------------------------------ what is going on
+
+    @property
+    def queued_rows(self) -> int:
+        return sum(backlog.rows for backlog in self._backlogs.values())
+
+    @property
+    def queued_work(self) -> int:
+        """Works queued."""
+        return len(self._queued)
+
+    @property
+    def running_rows(self) -> int:
+        return sum(batch.rows for batch in self._running)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing queued, nothing running."""
+        return not self._queued and not self._running
+
+    def backlog_s(self, now: float) -> float:
+        """Predicted device time until everything queued and running is done."""
+        queued = sum(self._lane_s(lane, now) for lane in self._backlogs)
+        return queued + sum(self._remainder_s(batch, now) for batch in self._running)
+
+    # ------------------------------------------------------------------ admission
+
+    def _check(self, work: Work) -> None:
+        if work.id in self._queued:
+            raise ValueError(f"work {work.id} is queued already")
+        if not 0 < work.rows <= min(work.max_batch_size, self._max_batch_rows):
+            raise ValueError(f"work {work.id} of {work.rows} rows fits no batch; the intake has to cut it")
+
+    def _lane_of(self, work: Work, account: Account, now: float) -> Lane:
+        """Interactive work beyond its tenant's share of the device queues with the standard work."""
+        if work.sla_class == "interactive" and not self._fairness.has_credit(account, now):
+            return "standard"
+        return work.sla_class
+
+    def _judge_late(self, work: Work, refusal: Refusal | None) -> Refusal | None:
+        if refusal is not None and work.late_policy != "refuse":
+            if work.late_policy == "degrade":
+                work.lane = _LOWER[work.lane]
+            return None
+        return refusal
+
+    def _may_refuse_late(self, work: Work, now: float) -> bool:
+        """Predictions refuse only once they are worth something, and never keep an idle device from trying."""
+        if work.deadline <= now:
+            return True
+        is_probe = self.is_idle and now - self._last_run > self._policy.probe_after_s
+        return self._cost.is_trusted and not is_probe
+
+    def _outlook(self, work: Work, account: Account, now: float) -> Outlook:
+        return Outlook(
+            ahead_s=self._ahead_s(work, account, now),
+            alone_s=self._cost.predict_s(work.rows, work.tokens),
+            queued=account.waiting.get(work.sla_class, 0),
+            queued_total=len(self._queued),
+        )
+
+    def _ahead_s(self, work: Work, account: Account, now: float) -> float:
+        """What goes first: the running batch, the lanes above, and in a fair lane the tenant's turn."""
+        if work.lane == "interactive":
+            rows, tokens = self._backlogs["interactive"].before(work.deadline)
+            return self._until_pause_s(now) + self._cost.backlog_s(rows, tokens, self._urgent_tokens(now))
+        ahead_s = sum(self._remainder_s(batch, now) for batch in self._running) + self._lane_s(
+            "interactive", now
+        )
+        if work.lane == "batch":
+            ahead_s += self._lane_s("standard", now)
+        own = account.backlog(work.lane)
+        own_s = self._cost.backlog_s(own.rows, own.tokens, self._sizing.bulk_tokens(now))
+        return ahead_s + min(self._lane_s(work.lane, now), own_s / self._fairness.share_of(account, now))
+
+    def _lane_s(self, lane: Lane, now: float) -> float:
+        backlog = self._backlogs[lane]
+        return self._cost.backlog_s(backlog.rows, backlog.tokens, self._sizing.bulk_tokens(now))
+
+    def _urgent_tokens(self, now: float) -> float:
+        return self._sizing.urgent_tokens(now, self._lane_s("interactive", now))
+
+    def _until_pause_s(self, now: float) -> float:
+        """Until the device takes urgent work: a running urgent batch ends, a bulk batch pauses."""
+        wait_s = 0.0
+        for batch in self._running:
+            remainder_s = self._remainder_s(batch, now)
+            can_pause = self._can_yield and not batch.is_urgent
+            wait_s += (
+                min(remainder_s, batch.predicted_s / self._sizing.segments) if can_pause else remainder_s
+            )
+        return wait_s
+
+    def _remainder_s(self, batch: Batch, now: float) -> float:
+        return max(0.0, batch.predicted_s - (now - batch.picked - batch.interrupted_s))
+
+    # ------------------------------------------------------------------ queues
+
+    def _enqueue(self, work: Work, account: Account, now: float) -> None:
+        self._queued[work.id] = work
+        self._eager += work.max_wait_s <= 0.0
+        account.queue(work)
+        self._backlogs[work.lane].add(work)
+        self._sizing.saw(work, now)
+        if work.late_policy == "refuse":
+            self._start_by.push(self._latest_start(work, now), work)
+        if work.lane == "interactive":
+            self._spend(work, account)
+            self._interactive.push(work.deadline, work)
+            return
+        if work.lane == "standard":
+            account.standard.push(work.deadline, work)
+        else:
+            account.batch.push(work)
+        self._lanes[work.lane].enlist(account)
+
+    def _spend(self, work: Work, account: Account) -> None:
+        """Beside other work an interruption costs a whole small batch, alone only what it adds to one."""
+        is_contended = self._backlogs["standard"].rows or self._backlogs["batch"].rows
+        price = self._cost.predict_s if is_contended else self._cost.marginal_s
+        work.spent_s = price(work.rows, work.tokens)
+        account.bucket_s -= work.spent_s
+
+    def _latest_start(self, work: Work, now: float) -> float:
+        latest = work.deadline - self._cost.predict_s(work.rows, work.tokens)
+        return latest if latest >= now and self._cost.is_trusted else work.deadline
+
+    def _dequeue(self, work: Work) -> Account:
+        """Forget a work that left its lane."""
+        del self._queued[work.id]
+        self._eager -= work.max_wait_s <= 0.0
+        self._start_by.remove(work.id)
+        self._backlogs[work.lane].remove(work)
+        account = self._fairness.of(work.tenant_id)
+        account.unqueue(work)
+        return account
+
+    def _withdraw(self, work: Work) -> None:
+        """Take a work that will not run out of its lane."""
+        account = self._dequeue(work)
+        account.bucket_s += work.spent_s
+        if work.lane == "interactive":
+            self._interactive.remove(work.id)
+        else:
+            self._lanes[work.lane].remove(account, work)
+
+    def _expire(self, now: float) -> None:
+        while (latest := self._start_by.first_key()) is not None and latest < now:
+            work = self._start_by.peek()
+            assert work is not None
+            self._withdraw(work)
+            needed_s = self._cost.predict_s(work.rows, work.tokens)
+            refusal = deadline_refusal(work, work.deadline - now, needed_s, len(self._queued))
+            self._expired.append((work, refusal))
+
+    # ------------------------------------------------------------------ building batches
+
+    def _wait_until(self, now: float) -> float | None:
+        """When every queued work opted into waiting and no batch is full: the first moment that ends it."""
+        if self._is_draining or self._eager:
+            return None
+        rows = tokens = 0
+        limit, token_limit = self._max_batch_rows, self._sizing.bulk_tokens(now)
+        ends = latest = float("inf")
+        for work in self._queued.values():
+            rows, tokens = rows + work.rows, tokens + work.tokens
+            limit = min(limit, work.max_batch_size)
+            ends, latest = min(ends, work.arrived + work.max_wait_s), min(latest, work.deadline)
+            if rows >= limit or tokens >= token_limit or work.is_suspect:
+                return None
+        predicted_s = self._cost.predict_s(rows, tokens)
+        until = min(ends, latest - predicted_s - self._cost.margin_s(predicted_s))
+        return until if until > now else None
+
+    def _starved_lane(self) -> Lane | None:
+        """A lane that waits and has earned a whole batch it did not get."""
+        for lane in ("standard", "batch"):
+            backlog = self._backlogs[lane]
+            if not backlog.rows:
+                continue
+            threshold_s = min(
+                0.5, self._cost.predict_s(1, max(1, backlog.tokens // max(1, len(self._queued))))
+            )
+            if self._promised[lane].earned_s > threshold_s:
+                return lane
+        return None
+
+    def _urgent_or_filled(self, now: float) -> Batch:
+        """Interactive work first. An engine that cannot pause takes other work along as far as it has room."""
+        draft = self._draft_urgent(now)
+        urgent = len(draft.works)
+        if not self._can_yield and not draft.is_full:
+            self._fill_beside(draft, now)
+        return self._start(draft, now, is_urgent=len(draft.works) == urgent)
+
+    def _draft_urgent(self, now: float) -> Draft:
+        draft = Draft(self._max_batch_rows, self._urgent_tokens(now))
+        while not draft.is_full and (work := self._interactive.take(draft.fits)) is not None:
+            self._pick(work, draft)
+        return draft
+
+    def _fill_beside(self, draft: Draft, now: float) -> None:
+        ends = min(work.arrived + work.target for work in draft.works)
+        room_s = min(ends - now, self._sizing.room_s(min(work.target for work in draft.works)))
+        draft.token_limit = self._cost.tokens_within(room_s - self._cost.margin_s(max(room_s, 0.0)))
+        for lane in self._lanes:
+            self._fill(draft, lane)
+
+    def _bulk(self, now: float, starved: Lane | None) -> Batch:
+        draft = Draft(self._max_batch_rows, self._sizing.bulk_tokens(now))
+        lanes: tuple[Lane, ...] = ("batch", "standard") if starved == "batch" else ("standard", "batch")
+        for lane in lanes:
+            self._fill(draft, lane)
+        return self._start(draft, now, is_urgent=False)
+
+    def _fill(self, draft: Draft, name: Lane) -> None:
+        """Take from the tenant with the lowest counter until the batch is full or little else fits."""
+        lane = self._lanes[name]
+        misses: list[Account] = []
+        while not draft.is_full and len(misses) < self._policy.lookahead:
+            account = lane.lowest()
+            if account is None:
+                break
+            work = lane.take(account, draft.fits)
+            if work is None:
+                misses.append(account)
+                continue
+            self._fairness.served(account)
+            self._pick(work, draft)
+            lane.relist(account)
+        for account in misses:
+            lane.relist(account)
+
+    def _pick(self, work: Work, draft: Draft) -> None:
+        account = self._dequeue(work)
+        draft.add(work)
+        overhead_s = self._cost.predict_s(0, 0) * work.rows / self._max_batch_rows
+        work.charged_s = self._cost.marginal_s(work.rows, work.tokens) + overhead_s
+        account.charge(work.charged_s, work.weight)
+        account.running += 1
+
+    def _start(self, draft: Draft, now: float, *, is_urgent: bool) -> Batch:
+        self._batches += 1
+        for work in draft.works:
+            work.picked = now
+        batch = Batch(
+            id=self._batches,
+            works=draft.works,
+            rows=draft.rows,
+            tokens=draft.tokens,
+            close=draft.close_reason(now, is_urgent=is_urgent, is_draining=self._is_draining),
+            predicted_s=self._cost.predict_s(draft.rows, draft.tokens),
+            is_urgent=is_urgent,
+            picked=now,
+        )
+        self._running.append(batch)
+        return batch
+
+    def _settle(self, batch: Batch, shares_us: list[int]) -> None:
+        by_lane: dict[Lane, float] = {"interactive": 0.0, "standard": 0.0, "batch": 0.0}
+        for work, us in zip(batch.works, shares_us, strict=True):
+            used_s = us / 1e6
+            account = self._fairness.of(work.tenant_id)
+            account.running -= 1
+            account.settle(work.charged_s, used_s, work.weight)
+            if work.lane == "interactive":
+                account.bucket_s += work.spent_s - used_s
+            by_lane[work.lane] += used_s
+        total_s = sum(by_lane.values())
+        for lane, promise in self._promised.items():
+            promise.account(total_s, by_lane[lane], bool(self._backlogs[lane].rows))
