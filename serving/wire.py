@@ -81,6 +81,8 @@ class Infer(msgspec.Struct, array_like=True, frozen=True):
     max_queue: int = 1024
     late_policy: LatePolicy = "refuse"
     target_us: int = 0
+    is_suspect: bool = False
+    """It was in flight when a worker died: it runs alone, so that it takes no neighbours down."""
 
 
 class Stages(msgspec.Struct, array_like=True, frozen=True):
