@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+PROJECT_DIR = Path(__file__).resolve().parent.parent.parent
+
 Ladder = Sequence[tuple[signal.Signals, float]]
 """Signals in order, each with the seconds it is given before the next; SIGKILL follows the last."""
 
@@ -47,6 +49,7 @@ class OwnedProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
+                cwd=PROJECT_DIR,
                 start_new_session=True,
             )
         if cpu_cores:
@@ -68,6 +71,11 @@ class OwnedProcess:
         if self._process:
             self._process.kill()
             self._exited_within(5.0)
+
+    def kill(self) -> None:
+        """SIGKILL, without waiting."""
+        if self.is_alive and self._process:
+            self._process.kill()
 
     def log_tail(self, lines: int = 12) -> str:
         """The last lines of the log, for the message that says why it died."""

@@ -20,7 +20,7 @@ import psycopg
 from console.embedded.binaries import postgres_major
 from console.embedded.errors import ServiceError
 from console.embedded.identity import Identity
-from console.embedded.owned import Ladder, OwnedProcess, tail
+from console.embedded.owned import Ladder, OwnedProcess
 
 ROLE = DATABASE = "tidegate"
 SUPERUSER = "postgres"
@@ -98,7 +98,7 @@ class Postgres:
         unfinished.mkdir(mode=0o700)
         if self._identity.owner:
             os.chown(unfinished, *self._identity.owner)
-        command = [self._bin_dir / "initdb", "-D", unfinished, *self._initdb_options()]
+        command: list[str | Path] = [self._bin_dir / "initdb", "-D", unfinished, *self._initdb_options()]
         wrapped = self._identity.wrap(command, signal.SIGKILL)
         done = subprocess.run(wrapped, capture_output=True, text=True, env=_bare_environment(), check=False)
         if done.returncode != 0:
@@ -142,9 +142,6 @@ class Postgres:
         return psycopg.connect(
             host=str(self._socket_dir), user=SUPERUSER, dbname="postgres", autocommit=True, connect_timeout=5
         )
-
-    def log_tail(self) -> str:
-        return tail(self.process.log_path, 12)
 
 
 def _ensure_database(connection: psycopg.Connection) -> None:

@@ -96,7 +96,7 @@ def _wait_ready(service: Service, progress: Progress) -> None:
         now = time.monotonic()
         if now > started + READY_TIMEOUT_S:
             raise ServiceError(
-                f"{service.name} did not answer within {READY_TIMEOUT_S:.0f} s:\n{service.log_tail()}"
+                f"{service.name} did not answer within {READY_TIMEOUT_S:.0f} s:\n{service.process.log_tail()}"
             )
         if now > next_word:
             progress(f"{service.name} is recovering ({now - started:.0f} s)")
@@ -110,7 +110,7 @@ def _restart(service: Service, is_late: bool) -> None:
     """A server whose predecessor was killed may find its shared memory still in use for a moment."""
     if is_late:
         raise ServiceError(
-            f"{service.name} ended with code {service.process.exit_code}:\n{service.log_tail()}"
+            f"{service.name} ended with code {service.process.exit_code}:\n{service.process.log_tail()}"
         )
     time.sleep(0.3)
     service.start()

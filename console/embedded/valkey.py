@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 
 from console.embedded.identity import ourselves
-from console.embedded.owned import Ladder, OwnedProcess, tail
+from console.embedded.owned import Ladder, OwnedProcess
 
 _STOP: Ladder = ((signal.SIGTERM, 10.0),)
 
@@ -51,9 +51,6 @@ class Valkey:
                 return connection.recv(64).startswith(b"+PONG")
         except OSError:
             return False
-
-    def log_tail(self) -> str:
-        return tail(self.process.log_path, 12)
 
     def _options(self, durable: bool) -> list[str]:
         settings = {
