@@ -82,8 +82,6 @@ class Infer(msgspec.Struct, array_like=True, frozen=True):
     late_policy: LatePolicy = "refuse"
     target_us: int = 0
     is_suspect: bool = False
-    """Was in flight when a worker died: runs alone, so that it takes no neighbours down."""
-    is_suspect: bool = False
     """It was in flight when a worker died: it runs alone, so that it takes no neighbours down."""
 
 
