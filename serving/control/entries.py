@@ -1,0 +1,226 @@
+"""Config entries computed from rows: one function per kind, key in, entry (or None: none should exist) out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from serving.contract import (
+    BindingEntry,
+    DeploymentEntry,
+    EngineName,
+    KeyEntry,
+    LatePolicy,
+    ModelEntry,
+    ProfileEntry,
+    ReplicaSpec,
+    SlaClass,
+    TenantEntry,
+    ValidationEntry,
+    VersionEntry,
+    WeightedVersion,
+)
+from serving.control.catalog.models import Model, Version
+from serving.control.fleet.models import Deployment, Replica
+from serving.control.profiles.models import ProfileBinding, SlaProfile
+from tenants.models import ApiKey, Tenant
+from tenants.scoping import all_tenants
+
+_WHY = "configuration of every tenant is published"
+
+
+def tenant(tenant_id: str) -> TenantEntry | None:
+    row = Tenant.objects.filter(pk=tenant_id).first()
+    if row is None:
+        return None
+    return TenantEntry(
+        id=row.pk,
+        slug=row.slug,
+        name=row.name,
+        is_active=row.is_active,
+        max_concurrency=row.max_concurrency,
+        requests_per_s=row.requests_per_s,
+        burst=row.burst,
+    )
+
+
+def key(key_id: str) -> KeyEntry | None:
+    with all_tenants(_WHY):
+        row = _usable_keys().filter(pk=key_id).first()
+    if row is None:
+        return None
+    return KeyEntry(
+        id=row.pk,
+        tenant_id=row.tenant_id,
+        digest=bytes(row.digest),
+        scopes=tuple(row.scopes),
+        models=None if row.allowed_models is None else tuple(row.allowed_models),
+        expires_at=row.expires_at.timestamp() if row.expires_at else None,
+    )
+
+
+def _usable_keys() -> QuerySet[ApiKey]:
+    unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
+    return ApiKey.objects.filter(unexpired, revoked_at__isnull=True)
+
+
+def profile(profile_id: str) -> ProfileEntry | None:
+    row = SlaProfile.objects.filter(pk=profile_id).first()
+    return None if row is None else profile_entry(row)
+
+
+def profile_entry(row: SlaProfile) -> ProfileEntry:
+    return ProfileEntry(
+        id=row.pk,
+        name=row.name,
+        sla_class=cast(SlaClass, row.sla_class),
+        target_p95_ms=row.target_p95_ms,
+        deadline_ms=row.deadline_ms,
+        max_batch_size=row.max_batch_size,
+        max_wait_ms=row.max_wait_ms,
+        weight=row.weight,
+        max_queue=row.max_queue,
+        late_policy=cast(LatePolicy, row.late_policy),
+    )
+
+
+def binding(binding_id: str) -> BindingEntry | None:
+    row = ProfileBinding.objects.select_related("model").filter(pk=binding_id).first()
+    return None if row is None else binding_entry(row)
+
+
+def binding_entry(row: ProfileBinding) -> BindingEntry:
+    return BindingEntry(
+        id=row.pk,
+        profile_id=row.profile_id,
+        tenant_id=row.tenant_id,
+        model=row.model.name if row.model else None,
+        endpoint=row.endpoint,
+    )
+
+
+def model(name: str) -> ModelEntry | None:
+    row = Model.objects.filter(name=name).first()
+    if row is None:
+        return None
+    grants = (
+        None if row.is_public else tuple(row.grants.order_by("tenant_id").values_list("tenant_id", flat=True))
+    )
+    deployed = Deployment.objects.filter(model=row, state="active").first()
+    replicas = _wanted(deployed)
+    numbers = {str(replica.version.number): replica.version_id for replica in replicas}
+    return ModelEntry(
+        id=row.pk,
+        name=row.name,
+        tenant_ids=grants,
+        routes=_routes(deployed, replicas),
+        versions=dict(sorted(numbers.items(), key=lambda item: int(item[0]))),
+        created_at=row.created_at.timestamp(),
+    )
+
+
+def _routes(deployed: Deployment | None, replicas: list[Replica]) -> tuple[WeightedVersion, ...]:
+    """All traffic to the wanted version once a replica of it is ready, or when no other one is."""
+    if deployed is None:
+        return ()
+    ready = [replica.version_id for replica in replicas if replica.state == "ready"]
+    chosen = deployed.version_id if deployed.version_id in ready or not ready else max(ready, key=ready.count)
+    return (WeightedVersion(version_id=chosen, weight=100),)
+
+
+def version(version_id: str) -> VersionEntry | None:
+    """Only what somebody must serve or validate now is published."""
+    row = Version.objects.select_related("model", "artifact").filter(pk=version_id).first()
+    is_deployed = Replica.objects.filter(version_id=version_id, is_wanted=True).exists()
+    if row is None or not (is_deployed or row.state == "validating"):
+        return None
+    return VersionEntry(
+        id=row.pk,
+        model=row.model.name,
+        number=row.number,
+        engine=cast(EngineName, row.engine),
+        artifact_sha256=row.artifact.sha256 if row.artifact else "",
+        artifact_path=str(row.artifact.path) if row.artifact else "",
+        options=row.options,
+        inputs=row.input_specs(),
+        outputs=row.output_specs(),
+        cost=row.cost_curve(),
+        memory_bytes=row.memory_bytes,
+        price_micro_per_device_hour=row.price_micro_per_device_hour,
+    )
+
+
+def validation(version_id: str) -> ValidationEntry | None:
+    row = Version.objects.filter(pk=version_id, state="validating").first()
+    if row is None:
+        return None
+    return ValidationEntry(version_id=row.pk, host=row.validation_host, attempt=row.validation_attempt)
+
+
+def deployment(deployment_id: str) -> DeploymentEntry | None:
+    row = Deployment.objects.select_related("model").filter(pk=deployment_id, state="active").first()
+    if row is None:
+        return None
+    return DeploymentEntry(
+        id=row.pk, model=row.model.name, replicas=tuple(_replica_spec(replica) for replica in _wanted(row))
+    )
+
+
+def _replica_spec(row: Replica) -> ReplicaSpec:
+    return ReplicaSpec(
+        id=row.pk,
+        version_id=row.version_id,
+        host=row.host.name,
+        address=row.address,
+        device=row.device,
+        threads=row.threads,
+        cpu_core=row.cpu_core,
+    )
+
+
+def _wanted(deployed: Deployment | None) -> list[Replica]:
+    if deployed is None:
+        return []
+    rows = Replica.objects.filter(deployment=deployed, is_wanted=True)
+    return list(rows.select_related("version", "host").order_by("slot"))
+
+
+def versions_touching(deployment_id: str) -> set[str]:
+    """Versions whose entry depends on the deployment's replicas, of now or of before."""
+    rows = Replica.objects.filter(deployment_id=deployment_id)
+    return set(rows.order_by().values_list("version_id", flat=True).distinct())
+
+
+# ---------------------------------------------------------------- which keys should exist
+
+
+def existing_keys(kind: str) -> list[str]:
+    """Keys of all entries of `kind` that should be published now."""
+    with all_tenants(_WHY):
+        return list(_KEYS[kind]())
+
+
+def _validating() -> QuerySet[Any, Any]:
+    return Version.objects.filter(state="validating").order_by("pk").values_list("pk", flat=True)
+
+
+def _served() -> QuerySet[Any, Any]:
+    is_served = Q(replicas__is_wanted=True) | Q(state="validating")
+    return Version.objects.filter(is_served).order_by("pk").distinct().values_list("pk", flat=True)
+
+
+_KEYS: dict[str, Callable[[], QuerySet[Any, Any]]] = {
+    "tenant": lambda: Tenant.objects.order_by("pk").values_list("pk", flat=True),
+    "key": lambda: _usable_keys().order_by("pk").values_list("pk", flat=True),
+    "profile": lambda: SlaProfile.objects.order_by("pk").values_list("pk", flat=True),
+    "binding": lambda: ProfileBinding.objects.order_by("pk").values_list("pk", flat=True),
+    "model": lambda: Model.objects.order_by("name").values_list("name", flat=True),
+    "version": _served,
+    "deployment": lambda: (
+        Deployment.objects.filter(state="active").order_by("pk").values_list("pk", flat=True)
+    ),
+    "validation": _validating,
+}

@@ -1,0 +1,24 @@
+"""Every model of the app, gathered where Django looks for them; each lives with its noun."""
+
+from serving.control.catalog.models import Artifact, Model, ModelAlias, ModelGrant, Version
+from serving.control.fleet.models import Deployment, Host, Replica
+from serving.control.profiles.models import ProfileBinding, SlaProfile
+from serving.control.seam_tables import ConfigClock, ConfigEntry, ReportRow
+from serving.control.task_outbox import TaskOutbox
+
+__all__ = [
+    "Artifact",
+    "ConfigClock",
+    "ConfigEntry",
+    "Deployment",
+    "Host",
+    "Model",
+    "ModelAlias",
+    "ModelGrant",
+    "ProfileBinding",
+    "Replica",
+    "ReportRow",
+    "SlaProfile",
+    "TaskOutbox",
+    "Version",
+]
