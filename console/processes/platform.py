@@ -26,8 +26,8 @@ from console.processes.environment import platform_environment
 from console.processes.fleet import MANAGE, ProcessSpec, owned, processes_of
 from console.processes.options import UpOptions
 from console.processes.ports import require_free
-from console.processes.rotation import rotate_when_large
 from console.processes.supervised import Supervised, describe_exit
+from serving.rotation import rotate_when_large
 
 STEP_S = 0.1
 ROTATE_EVERY_S = 5.0
