@@ -1,0 +1,109 @@
+"""What an engine is: loads one model version, checks inputs, runs batches, yields between layers.
+
+No torch here: the intake and the loop know engines only through this module.
+
+    Fault                      what the loop does
+    ├── DataPlaneError         this input is answered with it (InvalidTensor, InputTooLong, OutOfMemory …)
+    ├── LoadFailed             the version cannot be served; its message is for a person
+    └── DeviceLost             the process is of no more use: it reports the reason and exits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from serving.contract import TensorSpec
+from serving.errors import DataPlaneError
+
+
+class LoadFailed(Exception):
+    """The artifact cannot be served: a file is missing, an architecture is unsupported, and so on."""
+
+
+class DeviceLost(Exception):
+    """The device failed in a way that only a new process can repair."""
+
+
+class Tensor(NamedTuple):
+    """One tensor outside the engines. BF16 values travel as `uint16` bit patterns, BYTES as objects."""
+
+    datatype: str
+    """Name in the Open Inference Protocol."""
+    array: np.ndarray
+
+
+@dataclass(slots=True)
+class EngineInput:
+    """One request's part of a batch: `rows` items along dimension 0 of every tensor.
+
+    Text engines get one tensor `input_ids` that holds the ids of all rows behind each other; `row_tokens`
+    says where they are cut.
+    """
+
+    rows: int
+    tensors: dict[str, Tensor]
+    row_tokens: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all rows; an engine without tokens counts one per row."""
+        return sum(self.row_tokens) if self.row_tokens else self.rows
+
+
+@dataclass(slots=True)
+class EngineOutput:
+    """Named outputs of one input, `rows` along dimension 0."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+Outcome = EngineOutput | DataPlaneError
+Run = Generator[None, None, list[Outcome]]
+"""A batch under way: advances by one layer (or as a whole), returns one outcome per input, in order."""
+
+
+class Signature(NamedTuple):
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class Engine(Protocol):
+    """One model version on one device.
+
+    `load` and `warm_up` are called once, in that order, on the thread that later runs batches; `check` is
+    called on another thread, for every request, and must be cheap.
+    """
+
+    can_yield: bool
+    """Whether `run` yields between layers, so that urgent work can run there."""
+    max_batch_rows: int
+    max_tokens: int
+    """Longest row in tokens; 0 for engines without tokens."""
+
+    def load(self) -> None:
+        """Raises `LoadFailed`, `OutOfMemory` or `DeviceLost`."""
+        ...
+
+    def warm_up(self) -> None:
+        """Run every batch bucket once, so that no request pays for a first call."""
+        ...
+
+    def signature(self) -> Signature:
+        """Inputs and outputs as clients see them; valid after `load`."""
+        ...
+
+    def check(self, item: EngineInput) -> None:
+        """Raises `InvalidTensor` or `InputTooLong` for an input that can never run."""
+        ...
+
+    def run(self, inputs: Sequence[EngineInput]) -> Run:
+        """Run a batch. An exception fails the batch as a whole; the loop then looks for the culprit."""
+        ...
+
+    def sample(self, rows: int, tokens: int) -> EngineInput:
+        """A synthetic input of that size, for measuring."""
+        ...

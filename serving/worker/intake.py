@@ -1,0 +1,290 @@
+"""The worker's network side: frames in, frames out, on one asyncio loop beside the engine thread.
+
+Answers of one tick leave in one write per link. Everything is bounded: links, rows per request, pending
+bytes; the scheduler bounds the queue. A link whose bytes make no sense is closed, its work cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from serving.errors import ClientClosedRequest, DataPlaneError, Draining, ModelNotReady, QueueFull, from_code
+from serving.scheduling.work import Refusal, Work
+from serving.wire import Frame, FrameError, FrameReader, Hello, Kind, decode_infer, encode
+from serving.worker import requests
+from serving.worker.engines.contract import Engine
+from serving.worker.loop import BatchRun, EngineLoop, Settled
+from serving.worker.requests import Request
+
+log = structlog.get_logger(__name__)
+
+MAX_LINKS = 256
+MAX_PENDING_BYTES = 512 << 20
+MAX_UNSENT_BYTES = 256 << 20
+"""A gateway that lets this much pile up is not reading: its link is closed."""
+
+
+class Link(asyncio.BufferedProtocol):
+    """One connection from a gateway. Writes of one event-loop tick are joined."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._reader = FrameReader()
+        self._pieces: list[bytes | memoryview] = []
+        self._transport: asyncio.Transport | None = None
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.requests: dict[int, Request] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._intake.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._intake.receive(self, self._reader.frames(nbytes))
+        except (FrameError, msgspec.DecodeError) as error:
+            log.warning("link.broken_frame", error=str(error))
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self._gone.done():
+            self._gone.set_result(None)
+        self._intake.lost(self)
+
+    def send(self, pieces: list[bytes | memoryview]) -> None:
+        """Queue a frame for this tick's write; a closed link swallows it."""
+        if self._transport is None:
+            return
+        if not self._pieces:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._pieces += pieces
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def finish(self) -> asyncio.Future[None]:
+        """Send what is queued, then close; the future is done when the link is gone."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+        return self._gone
+
+    def _flush(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        transport = self._transport
+        if not pieces or transport is None or transport.is_closing():
+            return
+        transport.write(b"".join(pieces))
+        if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            log.warning("link.not_reading", unsent_bytes=transport.get_write_buffer_size())
+            transport.abort()
+
+
+class Intake:
+    """Accepts links, turns INFER frames into work, and outcomes into answers. Lives on the event loop."""
+
+    def __init__(
+        self, engine: Engine, hello: Callable[[], Hello], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._engine = engine
+        self._hello = hello
+        self._clock = clock
+        self._links: set[Link] = set()
+        self._pending_bytes = 0
+        self._server: asyncio.Server | None = None
+        self._refuse_with: DataPlaneError | None = ModelNotReady("the model is loading", retry_after_s=1.0)
+        self.engine_loop: EngineLoop | None = None
+
+    async def listen(self, address: str) -> None:
+        """Listen on `unix:/path` (private to this user) or `tcp:host:port`. Raises `OSError`."""
+        loop, (kind, _, place) = asyncio.get_running_loop(), address.partition(":")
+        if kind == "unix":
+            self._server = await loop.create_unix_server(self._new_link, place)
+            os.chmod(place, 0o600)
+        elif kind == "tcp":
+            host, _, port = place.rpartition(":")
+            self._server = await loop.create_server(self._new_link, host.strip("[]"), int(port))
+        else:
+            raise ValueError(f"an address is unix:/path or tcp:host:port, not {address!r}")
+
+    def accept(self, engine_loop: EngineLoop) -> None:
+        """The engine is ready: tell every link and take requests."""
+        self.engine_loop = engine_loop
+        self._refuse_with = None
+        self.greet()
+
+    def drain(self) -> None:
+        """Take nothing new; what is queued is still answered."""
+        if isinstance(self._refuse_with, Draining):
+            return
+        self._refuse_with = Draining("this replica is draining", retry_after_s=0.1)
+        self.greet()
+
+    @property
+    def is_accepting(self) -> bool:
+        return self._refuse_with is None
+
+    def greet(self) -> None:
+        """Send the present state to every link."""
+        for link in self._links:
+            link.send(encode(Kind.HELLO, 0, self._hello()))
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Stop listening and let the last answers leave; links that take longer are cut."""
+        if self._server is not None:
+            self._server.close()
+        closing = [link.finish() for link in self._links]
+        if closing and timeout_s:
+            await asyncio.wait(closing, timeout=timeout_s)
+        for link in list(self._links):
+            link.close()
+
+    # ------------------------------------------------------------ links
+
+    def _new_link(self) -> Link:
+        return Link(self)
+
+    def opened(self, link: Link) -> None:
+        if len(self._links) >= MAX_LINKS:
+            log.warning("link.refused", links=len(self._links))
+            link.close()
+            return
+        self._links.add(link)
+        link.send(encode(Kind.HELLO, 0, self._hello()))
+
+    def lost(self, link: Link) -> None:
+        """Nobody waits for the answers of this link any more: queued work is dropped."""
+        self._links.discard(link)
+        for request in list(link.requests.values()):
+            self._cancel(request)
+
+    def receive(self, link: Link, frames: list[Frame]) -> None:
+        """Deal with the frames of one read; new work is queued under one lock.
+
+        Raises `FrameError` or `msgspec.DecodeError` when a frame breaks the protocol; requests before it
+        are queued all the same, and cancelled when the link closes.
+        """
+        opened: list[Request] = []
+        try:
+            for frame in frames:
+                if frame.kind == Kind.INFER:
+                    self._open(link, frame, opened)
+                else:
+                    self._control(link, frame, opened)
+        finally:
+            self._submit(opened)
+
+    # ------------------------------------------------------------ in
+
+    def _control(self, link: Link, frame: Frame, opened: list[Request]) -> None:
+        if frame.kind == Kind.CANCEL:
+            self._submit(opened)  # the request may be in the same read
+            if (request := link.requests.get(frame.request_id)) is not None:
+                self._cancel(request)
+        elif frame.kind == Kind.PING:
+            link.send(encode(Kind.PONG, frame.request_id))
+        elif frame.kind != Kind.PONG:
+            raise FrameError(f"a worker takes no frames of kind {frame.kind}")
+
+    def _open(self, link: Link, frame: Frame, opened: list[Request]) -> None:
+        infer = decode_infer(frame.header)
+        if frame.request_id in link.requests:
+            raise FrameError(f"request id {frame.request_id} is in use")
+        request = Request(link, frame.request_id, self._clock(), len(frame.body))
+        try:
+            self._check_room(request)
+            item = requests.parse(infer, frame.body, self._engine)
+        except DataPlaneError as error:
+            self._fail(request, error)
+            return
+        requests.cut(request, infer, item, self._engine.max_batch_rows)
+        link.requests[request.id] = request
+        self._pending_bytes += request.size_bytes
+        opened.append(request)
+
+    def _check_room(self, request: Request) -> None:
+        if self._refuse_with is not None:
+            raise self._refuse_with
+        if self._pending_bytes + request.size_bytes > MAX_PENDING_BYTES:
+            numbers = {"pending_bytes": self._pending_bytes, "max_pending_bytes": MAX_PENDING_BYTES}
+            raise QueueFull("too many bytes wait for this model", retry_after_s=0.5, numbers=numbers)
+
+    def _submit(self, opened: list[Request]) -> None:
+        """Queue `opened` and empty it."""
+        if not opened or self.engine_loop is None:
+            return
+        waiting, opened[:] = list(opened), []
+        refusals = self.engine_loop.submit([request.works for request in waiting])
+        for request, refusal in zip(waiting, refusals, strict=True):
+            if refusal is not None:
+                self._close(request)
+                self._fail(request, _error(refusal))
+
+    def _cancel(self, request: Request) -> None:
+        """Parts that still wait are dropped; parts on the device run to their end and are settled."""
+        if self.engine_loop is None:
+            return
+        dropped = set(self.engine_loop.cancel([work.id for work in request.works]))
+        for work in request.works:
+            if work.id in dropped:
+                self._settle(work, ClientClosedRequest("cancelled by the client"), None)
+
+    # ------------------------------------------------------------ out
+
+    def deliver(self, settled: Settled) -> None:
+        """Outcomes from the engine thread; called on the event loop."""
+        for run in settled.runs:
+            for work, outcome in zip(run.batch.works, run.outcomes, strict=True):
+                self._settle(work, outcome, run)
+        for work, refusal in settled.expired:
+            self._settle(work, _error(refusal), None)
+
+    def _settle(self, work: Work, outcome: object, run: BatchRun | None) -> None:
+        request: Request = work.payload.request
+        ran = None if run is None else (work, run)
+        if not request.settle(work.payload.index, outcome, ran):  # type: ignore[arg-type]
+            return
+        self._close(request)
+        error = request.failure()
+        if error is not None:
+            self._fail(request, error)
+        else:
+            self._answer(request)
+
+    def _answer(self, request: Request) -> None:
+        header, bodies = requests.result(request, self._clock(), self._queued_rows)
+        try:
+            request.link.send(encode(Kind.RESULT, request.id, header, *bodies))
+        except FrameError as error:  # outputs larger than a frame
+            self._fail(request, DataPlaneError(f"the answer is too large: {error}"))
+
+    def _fail(self, request: Request, error: DataPlaneError) -> None:
+        measured = requests.stages(request, self._clock())
+        header = requests.failure(error, measured, self._queued_rows)
+        request.link.send(encode(Kind.ERROR, request.id, header))
+
+    def _close(self, request: Request) -> None:
+        if request.link.requests.pop(request.id, None) is not None:
+            self._pending_bytes -= request.size_bytes
+
+    @property
+    def _queued_rows(self) -> int:
+        return self.engine_loop.queued_rows if self.engine_loop else 0
+
+
+def _error(refusal: Refusal) -> DataPlaneError:
+    return from_code(
+        refusal.code, refusal.message, numbers=refusal.numbers, retry_after_s=refusal.retry_after_s or None
+    )

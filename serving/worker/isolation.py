@@ -1,0 +1,71 @@
+"""One bad item fails alone: what happens when a batch as a whole raises.
+
+The batch is halved until the culprit is by itself. Every item runs at most log2(rows) + 1 times, so a
+poisoned batch costs a small multiple of its own time, and its neighbours still get their answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from serving.errors import DataPlaneError, EngineFailed, OutOfMemory
+from serving.worker.engines.contract import DeviceLost, Engine, EngineInput, Outcome, Run
+
+log = structlog.get_logger(__name__)
+
+
+class IsolatedRun:
+    """One batch with exactly one outcome per input, whatever the engine does."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.is_whole = True
+        """False once the batch had to be run in parts: its time says nothing about the cost curve."""
+
+    def run(self, inputs: Sequence[EngineInput], *, is_retry: bool = False) -> Run:
+        """Raises `DeviceLost` only.
+
+        `is_retry` marks a half of a batch that ran out of memory: it is not halved again for that reason.
+        """
+        try:
+            outcomes = yield from self._engine.run(inputs)
+        except DeviceLost:
+            raise
+        except (OutOfMemory, MemoryError) as error:
+            log.warning("batch.out_of_memory", requests=len(inputs), is_retry=is_retry, error=str(error))
+            if is_retry or len(inputs) == 1:
+                return [_out_of_memory(inputs) for _ in inputs]
+            return (yield from self._run_halves(inputs, is_retry=True))
+        except Exception as error:  # noqa: BLE001 - engines run code of others: anything may come out
+            if len(inputs) == 1:
+                return [_failure(error)]
+            return (yield from self._run_halves(inputs, is_retry=is_retry))
+        if len(outcomes) != len(inputs):
+            message = f"the engine returned {len(outcomes)} outcomes for {len(inputs)} inputs"
+            return [EngineFailed(message) for _ in inputs]
+        return outcomes
+
+    def _run_halves(self, inputs: Sequence[EngineInput], *, is_retry: bool) -> Run:
+        self.is_whole = False
+        middle = len(inputs) // 2
+        outcomes: list[Outcome] = []
+        for half in (inputs[:middle], inputs[middle:]):
+            outcomes += yield from self.run(half, is_retry=is_retry)
+        return outcomes
+
+
+def _failure(error: Exception) -> DataPlaneError:
+    if isinstance(error, DataPlaneError):
+        return error
+    # The text may hold paths or data of the model's code: it goes to the log, the client sees the kind.
+    log.warning("item.failed", error_type=type(error).__name__, exc_info=error)
+    return EngineFailed(f"the model failed on this input ({type(error).__name__})")
+
+
+def _out_of_memory(inputs: Sequence[EngineInput]) -> OutOfMemory:
+    rows = sum(item.rows for item in inputs)
+    return OutOfMemory(
+        f"the device has not enough memory for {rows} rows", retry_after_s=1.0, numbers={"rows": rows}
+    )

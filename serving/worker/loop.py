@@ -1,0 +1,197 @@
+"""The engine thread: asks the scheduler what to run, runs it, looks for urgent work between layers.
+
+The scheduler is shared with the intake thread under one lock; every decision is pure and short. Answers
+are handed to the intake after the next batch was started, so that the device does not wait for encoding.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from serving.scheduling.scheduler import Scheduler
+from serving.scheduling.work import Batch, Refusal, Work
+from serving.worker.engines.contract import Engine, EngineInput, Outcome
+from serving.worker.isolation import IsolatedRun
+
+
+@dataclass(slots=True)
+class BatchRun:
+    """A batch that ran: outcomes in the order of `batch.works`, times on the loop's clock."""
+
+    batch: Batch
+    outcomes: list[Outcome]
+    started: float
+    ended: float
+    execute_s: float
+    """Time on the device, without interruptions by urgent batches."""
+    shares_s: dict[int, float]
+    """Work id → its share of the device time."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """What the engine thread hands to the intake: batches that ran and works that expired in the queue."""
+
+    runs: list[BatchRun] = field(default_factory=list)
+    expired: list[tuple[Work, Refusal]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.expired)
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the last `take_counters`, except `queued_rows` and `running_rows`, which are now."""
+
+    queued_rows: int = 0
+    running_rows: int = 0
+    busy_us: int = 0
+    batches: int = 0
+    rows: int = 0
+    tokens: int = 0
+
+
+class EngineLoop:
+    """Owns the scheduler and, on one thread, the engine.
+
+    `submit`, `cancel`, `drain`, `take_counters` may be called from any thread. `run` is the thread's main:
+    it returns when drained and raises `DeviceLost` when only a new process helps.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        scheduler: Scheduler,
+        deliver: Callable[[Settled], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._scheduler = scheduler
+        self._deliver = deliver
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._settled = Settled()
+        self._counters = Counters()
+        self._is_draining = False
+
+    def submit(self, requests: Sequence[Sequence[Work]]) -> list[Refusal | None]:
+        """Queue requests, each as a whole or not at all; one refusal or None per request."""
+        with self._changed:
+            now = self._clock()
+            answers = [self._submit_request(works, now) for works in requests]
+            self._changed.notify()
+        return answers
+
+    def cancel(self, work_ids: Sequence[int]) -> list[int]:
+        """Ids that were still queued and now never run."""
+        with self._changed:
+            return [work_id for work_id in work_ids if self._scheduler.cancel(work_id)]
+
+    def drain(self) -> None:
+        """Finish what is queued and running, then let `run` return."""
+        with self._changed:
+            self._is_draining = True
+            self._scheduler.drain()
+            self._changed.notify()
+
+    @property
+    def queued_rows(self) -> int:
+        return self._scheduler.queued_rows
+
+    def take_counters(self) -> Counters:
+        with self._changed:
+            taken = self._counters
+            self._counters = Counters(running_rows=taken.running_rows)
+            taken.queued_rows = self._scheduler.queued_rows
+            return taken
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """Wait for one batch and run it; False when drained."""
+        batch = self._next_batch()
+        if batch is not None:
+            self._execute(batch)
+        return batch is not None
+
+    # ------------------------------------------------------------ deciding, under the lock
+
+    def _submit_request(self, works: Sequence[Work], now: float) -> Refusal | None:
+        for count, work in enumerate(works):
+            refusal = self._scheduler.submit(work, now)
+            if refusal is not None:
+                for earlier in works[:count]:
+                    self._scheduler.cancel(earlier.id)
+                return refusal
+        return None
+
+    def _next_batch(self) -> Batch | None:
+        with self._changed:
+            while True:
+                now = self._clock()
+                self._settled.expired += self._scheduler.expired(now)
+                decision = self._scheduler.next_batch(now)
+                if isinstance(decision, Batch):
+                    self._counters.running_rows += decision.rows
+                    return decision
+                self._hand_over()
+                if decision is None and self._is_draining:
+                    return None
+                self._changed.wait(None if decision is None else max(0.0, decision - now))
+
+    def _next_urgent(self, running: Batch) -> Batch | None:
+        with self._changed:
+            urgent = self._scheduler.urgent_batch(self._clock(), running)
+            if urgent is not None:
+                self._counters.running_rows += urgent.rows
+            return urgent
+
+    # ------------------------------------------------------------ doing
+
+    def _execute(self, batch: Batch) -> None:
+        self._hand_over()
+        inputs: list[EngineInput] = [work.payload.input for work in batch.works]
+        isolated = IsolatedRun(self._engine)
+        run = isolated.run(inputs)
+        started, interrupted_s = self._clock(), 0.0
+        while True:
+            try:
+                next(run)
+            except StopIteration as stop:
+                outcomes: list[Outcome] = stop.value
+                break
+            interrupted_s += self._run_urgent(batch)
+        ended = self._clock()
+        execute_s = ended - started - interrupted_s
+        shares_s = self._complete(batch, execute_s, ended, learn=isolated.is_whole)
+        self._settled.runs.append(BatchRun(batch, outcomes, started, ended, execute_s, shares_s))
+
+    def _run_urgent(self, running: Batch) -> float:
+        """Run the urgent work due at a layer boundary; seconds the running batch stood still for it."""
+        urgent = self._next_urgent(running)
+        if urgent is None:
+            return 0.0
+        began = self._clock()
+        self._execute(urgent)
+        self._hand_over()
+        return self._clock() - began
+
+    def _complete(self, batch: Batch, execute_s: float, ended: float, *, learn: bool) -> dict[int, float]:
+        with self._changed:
+            counters = self._counters
+            counters.running_rows -= batch.rows
+            counters.busy_us += round(execute_s * 1e6)
+            counters.batches += 1
+            counters.rows += batch.rows
+            counters.tokens += batch.tokens
+            return self._scheduler.complete(batch, execute_s, ended, learn=learn)
+
+    def _hand_over(self) -> None:
+        if self._settled:
+            settled, self._settled = self._settled, Settled()
+            self._deliver(settled)

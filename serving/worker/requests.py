@@ -1,0 +1,188 @@
+"""One request inside the worker: parsed, cut into schedulable parts, put together again, answered."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from serving.errors import DataPlaneError, InvalidRequest, InvalidTensor
+from serving.scheduling.work import Work
+from serving.wire import Failure, Infer, Result, Stages, TensorHead
+from serving.worker.engines import datatypes
+from serving.worker.engines.contract import Engine, EngineInput, EngineOutput, Outcome, Tensor
+from serving.worker.loop import BatchRun
+
+MAX_REQUEST_ROWS = 4096
+_work_ids = itertools.count(1)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """Payload of a `Work`: which rows of which request."""
+
+    request: Request
+    index: int
+    input: EngineInput
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request on its way: answered once, when the last of its parts has an outcome."""
+
+    link: Any
+    """The connection it came from; the intake's own."""
+    id: int
+    arrived: float
+    size_bytes: int
+    works: list[Work] = field(default_factory=list)
+    outcomes: list[Outcome | None] = field(default_factory=list)
+    open_parts: int = 0
+    device_us: int = 0
+    last: tuple[Work, BatchRun] | None = None
+
+    def settle(self, index: int, outcome: Outcome, ran: tuple[Work, BatchRun] | None) -> bool:
+        """Note one part's outcome; True when it was the last one."""
+        self.outcomes[index] = outcome
+        self.open_parts -= 1
+        if ran is not None:
+            self.last = ran
+            self.device_us += round(ran[1].shares_s.get(ran[0].id, 0.0) * 1e6)
+        return self.open_parts == 0
+
+    def failure(self) -> DataPlaneError | None:
+        """A request fails as a whole when one of its parts did."""
+        return next((item for item in self.outcomes if isinstance(item, DataPlaneError)), None)
+
+
+def parse(infer: Infer, body: memoryview, engine: Engine) -> EngineInput:
+    """The engine's input. The body is copied: the read buffer belongs to the next frames.
+
+    Raises `InvalidRequest`, `InvalidTensor` or `InputTooLong`.
+    """
+    if not 0 < infer.rows <= MAX_REQUEST_ROWS:
+        raise InvalidRequest(
+            f"a request holds 1 to {MAX_REQUEST_ROWS} rows, not {infer.rows}",
+            numbers={"rows": infer.rows, "max_rows": MAX_REQUEST_ROWS},
+        )
+    raw, offset, tensors = memoryview(bytes(body)), 0, {}
+    for head in infer.tensors:
+        tensors[head.name] = datatypes.decode(head, raw[offset : offset + head.size_bytes])
+        offset += head.size_bytes
+    if offset != len(raw) or len(tensors) != len(infer.tensors):
+        raise InvalidTensor("the tensors do not add up to the body")
+    item = EngineInput(infer.rows, tensors, infer.row_tokens)
+    if not infer.row_tokens:
+        _check_rows(item)
+    engine.check(item)
+    return item
+
+
+def cut(request: Request, infer: Infer, item: EngineInput, max_batch_rows: int) -> list[Work]:
+    """Works of at most `max_batch_size` rows each; the request is answered when all are done."""
+    limit = max(1, min(infer.max_batch_size, max_batch_rows))
+    pieces = [item] if item.rows <= limit else list(_slices(item, limit))
+    request.outcomes = [None] * len(pieces)
+    request.open_parts = len(pieces)
+    request.works = [_work(request, infer, index, piece) for index, piece in enumerate(pieces)]
+    return request.works
+
+
+def stages(request: Request, now: float) -> Stages | None:
+    """Where the time went, from the part that finished last; None when nothing ran.
+
+    Boundaries are rounded before differences are taken, so that the five parts sum to the whole. What
+    earlier parts of a cut request took counts as queueing of the last one.
+    """
+    if request.last is None:
+        return None
+    work, run = request.last
+    batch, start = run.batch, request.arrived
+    picked = max(0, round(((work.picked or batch.picked or run.started) - start) * 1e6))
+    began = max(picked, round((run.started - start) * 1e6))
+    ended = max(began, round((run.ended - start) * 1e6))
+    executed = min(ended - began, round(run.execute_s * 1e6))
+    return Stages(
+        queue_us=picked,
+        batch_wait_us=began - picked,
+        execute_us=executed,
+        interrupted_us=ended - began - executed,
+        post_us=max(0, round((now - start) * 1e6) - ended),
+        predicted_us=round(batch.predicted_s * 1e6),
+        device_us=request.device_us,
+        batch_id=batch.id,
+        batch_rows=batch.rows,
+        batch_requests=len(batch.works),
+        batch_tokens=batch.tokens,
+        close=batch.close,
+    )
+
+
+def result(request: Request, now: float, queued_rows: int) -> tuple[Result, list[bytes | memoryview]]:
+    """Header and body of the answer to a request whose parts all succeeded."""
+    outputs = [outcome for outcome in request.outcomes if isinstance(outcome, EngineOutput)]
+    heads: list[TensorHead] = []
+    bodies: list[bytes | memoryview] = []
+    for name, tensor in _joined(outputs).items():
+        head, body = datatypes.encode(name, tensor)
+        heads.append(head)
+        bodies.append(body)
+    measured = stages(request, now)
+    assert measured is not None  # an answered request has run
+    return Result(measured, tuple(heads), queued_rows), bodies
+
+
+def failure(error: DataPlaneError, stages: Stages | None = None, queued_rows: int = 0) -> Failure:
+    retry_after_ms = round((error.retry_after_s or 0.0) * 1000)
+    return Failure(error.code, error.message, error.numbers, retry_after_ms, stages, queued_rows)
+
+
+def _work(request: Request, infer: Infer, index: int, piece: EngineInput) -> Work:
+    return Work(
+        id=next(_work_ids),
+        tenant_id=infer.tenant_id,
+        sla_class=infer.sla_class,
+        rows=piece.rows,
+        tokens=piece.tokens,
+        arrived=request.arrived,
+        deadline=request.arrived + infer.budget_us / 1e6,
+        weight=infer.weight,
+        max_batch_size=infer.max_batch_size,
+        max_wait_s=infer.max_wait_us / 1e6,
+        max_queue=infer.max_queue,
+        late_policy=infer.late_policy,
+        target_s=infer.target_us / 1e6,
+        is_suspect=infer.is_suspect,
+        payload=Part(request, index, piece),
+    )
+
+
+def _check_rows(item: EngineInput) -> None:
+    for name, tensor in item.tensors.items():
+        shape = tensor.array.shape
+        if not shape or shape[0] != item.rows:
+            raise InvalidTensor(f"{name}: the first dimension must be {item.rows}, shape is {list(shape)}")
+
+
+def _slices(item: EngineInput, limit: int) -> Iterator[EngineInput]:
+    ends = np.cumsum([0, *item.row_tokens]).tolist() if item.row_tokens else []
+    for start in range(0, item.rows, limit):
+        stop = min(item.rows, start + limit)
+        first, last = (ends[start], ends[stop]) if ends else (start, stop)
+        yield EngineInput(
+            stop - start,
+            {name: Tensor(kind, array[first:last]) for name, (kind, array) in item.tensors.items()},
+            item.row_tokens[start:stop],
+        )
+
+
+def _joined(outputs: list[EngineOutput]) -> dict[str, Tensor]:
+    if len(outputs) == 1:
+        return outputs[0].tensors
+    return {
+        name: Tensor(kind, np.concatenate([output.tensors[name].array for output in outputs]))
+        for name, (kind, _) in outputs[0].tensors.items()
+    }
