@@ -53,14 +53,14 @@ def update_tenant(*, by: Actor, tenant: Tenant, **values: Any) -> Tenant:
 
     Only what differs is written and audited; nothing different, nothing written.
     """
+    require(by, Right.EDIT_TENANT, tenant.pk)
     _refuse_unknown(values)
     fresh = lock_tenant(tenant)
-    require(by, Right.EDIT_TENANT, fresh.pk)
     before, after = changed(_facts(fresh), values)
     if not after:
         return fresh
     if any(name in _LIMITS for name in after):
-        require(by, Right.MANAGE_TENANTS)
+        require(by, Right.MANAGE_TENANTS, fresh.pk)
     for name, value in after.items():
         setattr(fresh, name, value)
     save_valid(fresh)
@@ -89,7 +89,7 @@ def lock_tenant(tenant: Tenant) -> Tenant:
 
 
 def _set_active(by: Actor, tenant: Tenant, *, is_active: bool, reason: str) -> Tenant:
-    require(by, Right.MANAGE_TENANTS)
+    require(by, Right.MANAGE_TENANTS, tenant.pk)
     fresh = lock_tenant(tenant)
     if fresh.is_active == is_active:
         raise Conflict(f"The tenant is {'active' if is_active else 'suspended'} already.")

@@ -1,0 +1,186 @@
+"""Every action × everybody: the table of who may do what, executed."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+import tenants.actions
+from tenants.actions import keys, members, users
+from tenants.actions import tenants as tenant_actions
+from tenants.actors import Actor
+from tenants.errors import NotAllowed, NotFound
+from tenants.models import ApiKey
+from tenants.roles import ROLE_RIGHTS, Right, Role, can_grant
+from tests.tenants.conftest import SYSTEM, Cast, count_events
+
+EVERYBODY = (
+    "owner",
+    "admin",
+    "developer",
+    "viewer",
+    "auditor",
+    "stranger",
+    "nobody",
+    "anonymous",
+    "operator",
+)
+INSIDE = frozenset(role.value for role in Role)
+
+
+def _key(team: Cast) -> ApiKey:
+    return keys.create_key(by=SYSTEM, tenant=team.tenant, name="spare")[0]
+
+
+ACTIONS: dict[str, tuple[Callable[[Cast, Actor], Any], frozenset[str]]] = {
+    "create_tenant": (
+        lambda team, by: tenant_actions.create_tenant(by=by, slug="initech", name="Initech"),
+        frozenset({"operator"}),
+    ),
+    "update_tenant": (
+        lambda team, by: tenant_actions.update_tenant(by=by, tenant=team.tenant, name="Acme & Co"),
+        frozenset({"operator", "owner", "admin"}),
+    ),
+    "update_tenant limits": (
+        lambda team, by: tenant_actions.update_tenant(by=by, tenant=team.tenant, max_concurrency=9000),
+        frozenset({"operator"}),
+    ),
+    "suspend_tenant": (
+        lambda team, by: tenant_actions.suspend_tenant(by=by, tenant=team.tenant),
+        frozenset({"operator"}),
+    ),
+    "resume_tenant": (
+        lambda team, by: (
+            tenant_actions.suspend_tenant(by=SYSTEM, tenant=team.tenant),
+            tenant_actions.resume_tenant(by=by, tenant=team.tenant),
+        ),
+        frozenset({"operator"}),
+    ),
+    "add_member viewer": (
+        lambda team, by: members.add_member(
+            by=by, tenant=team.tenant, user=team.users["nobody"], role=Role.VIEWER
+        ),
+        frozenset({"operator", "owner", "admin"}),
+    ),
+    "add_member owner": (
+        lambda team, by: members.add_member(
+            by=by, tenant=team.tenant, user=team.users["nobody"], role=Role.OWNER
+        ),
+        frozenset({"operator", "owner"}),
+    ),
+    "change_role to admin": (
+        lambda team, by: members.change_role(by=by, membership=team.members["developer"], role=Role.ADMIN),
+        frozenset({"operator", "owner", "admin"}),
+    ),
+    "change_role to owner": (
+        lambda team, by: members.change_role(by=by, membership=team.members["developer"], role=Role.OWNER),
+        frozenset({"operator", "owner"}),
+    ),
+    "remove_member": (
+        lambda team, by: members.remove_member(by=by, membership=team.members["viewer"]),
+        frozenset({"operator", "owner", "admin"}),
+    ),
+    "create_key": (
+        lambda team, by: keys.create_key(by=by, tenant=team.tenant, name="new"),
+        frozenset({"operator", "owner", "admin", "developer"}),
+    ),
+    "revoke_key": (
+        lambda team, by: keys.revoke_key(by=by, key=_key(team)),
+        frozenset({"operator", "owner", "admin", "developer"}),
+    ),
+    "create_user": (
+        lambda team, by: users.create_user(by=by, username="newcomer"),
+        frozenset({"operator"}),
+    ),
+    "set_password": (
+        lambda team, by: users.set_password(
+            by=by, user=team.users["viewer"], password="correct horse battery staple"
+        ),
+        frozenset({"operator"}),
+    ),
+    "change_platform_role": (
+        lambda team, by: users.change_platform_role(
+            by=by, user=team.users["viewer"], platform_role="operator"
+        ),
+        frozenset({"operator"}),
+    ),
+}
+PLATFORM_ACTIONS = {"create_tenant", "create_user", "set_password", "change_platform_role"}
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_everybody_may_do_exactly_what_the_table_says(team: Cast, action: str, who: str) -> None:
+    act, allowed = ACTIONS[action]
+    if who in allowed:
+        act(team, team.actor(who))
+        return
+    is_told_no = who in INSIDE or action in PLATFORM_ACTIONS
+    with pytest.raises(NotAllowed if is_told_no else NotFound):
+        act(team, team.actor(who))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_action_leaves_an_event_in_the_audit_trail(team: Cast, action: str) -> None:
+    before = count_events()
+    ACTIONS[action][0](team, team.actor("operator"))
+    assert count_events() > before
+
+
+def _all_actions() -> list[FunctionType]:
+    modules = [
+        import_module(f"tenants.actions.{found.name}")
+        for found in pkgutil.iter_modules(tenants.actions.__path__)
+    ]
+    return [
+        function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_") and name != "lock_tenant"
+    ]
+
+
+@pytest.mark.parametrize("action", _all_actions(), ids=lambda function: function.__name__)
+def test_every_action_takes_keywords_only_names_its_actor_and_is_atomic(action: FunctionType) -> None:
+    signature = inspect.signature(action)
+    assert all(
+        parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+        for parameter in signature.parameters.values()
+    )
+    assert "by" in signature.parameters
+    assert hasattr(action, "__wrapped__"), "@transaction.atomic is missing"
+    assert any(name.split()[0] == action.__name__ for name in ACTIONS), "missing in this file's table"
+
+
+@pytest.mark.parametrize("role", Role)
+def test_whoever_manages_members_grants_up_to_their_own_role(role: Role) -> None:
+    own = ROLE_RIGHTS[role]
+    granted = {other for other in Role if can_grant(own, other)}
+    expected = {
+        Role.OWNER: set(Role),
+        Role.ADMIN: set(Role) - {Role.OWNER},
+    }
+    assert granted == expected.get(role, set())
+
+
+def test_no_tenant_role_holds_a_platform_right() -> None:
+    platform = {right for right in Right if right.value.startswith("manage_")} - {
+        Right.MANAGE_MEMBERS,
+        Right.MANAGE_OWNERS,
+        Right.MANAGE_KEYS,
+    } | {Right.VIEW_PLATFORM}
+    for rights in ROLE_RIGHTS.values():
+        assert not rights & platform
+
+
+def test_someone_switched_off_is_nobody(team: Cast) -> None:
+    user = team.users["owner"]
+    user.is_active = False
+    user.save()
+    assert team.actor("owner").is_anonymous
