@@ -76,13 +76,6 @@ class CostModel:
         """Time to keep free behind a prediction: p95 of recent underestimates."""
         return predicted_s * self._margin
 
-    def backlog_s(self, rows: int, tokens: int, batch_tokens: float) -> float:
-        """Time to work off a queue in batches of `batch_tokens`."""
-        if rows <= 0:
-            return 0.0
-        batches = max(1.0, tokens / batch_tokens)
-        return self._a * batches + self.marginal_s(rows, tokens)
-
     def tokens_within(self, seconds: float) -> float:
         """The largest batch, in tokens, predicted to end within `seconds`; may be 0 or infinite."""
         per_token = self._per_token_s()

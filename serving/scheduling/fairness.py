@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import exp
 
 from serving.contract import SlaClass
 from serving.scheduling.backlog import Backlog
@@ -179,12 +180,32 @@ class MinimumShare:
     """Device time promised to one lane while it waits: above zero it has earned what it did not get."""
 
     def __init__(self, share: float, limit_s: float = 1.0) -> None:
-        self._share = share
+        self.share = share
         self._limit_s = limit_s
         self.earned_s = 0.0
 
     def account(self, total_s: float, lane_s: float, is_waiting: bool) -> None:
         if not is_waiting:
             self.earned_s = min(self.earned_s, 0.0)
-        earned = self.earned_s + self._share * total_s - lane_s
+        earned = self.earned_s + self.share * total_s - lane_s
         self.earned_s = max(-self._limit_s, min(self._limit_s, earned))
+
+
+class Load:
+    """How much of the device one lane used lately: an exponential average over about a second."""
+
+    _SPAN_S = 1.0
+
+    def __init__(self) -> None:
+        self._used_s = 0.0
+        self._at = 0.0
+
+    def add(self, used_s: float, now: float) -> None:
+        self._used_s = self._faded_s(now) + used_s
+        self._at = now
+
+    def share(self, now: float) -> float:
+        return min(1.0, self._faded_s(now) / self._SPAN_S)
+
+    def _faded_s(self, now: float) -> float:
+        return self._used_s * exp(min(0.0, self._at - now) / self._SPAN_S)

@@ -7,18 +7,16 @@ of `expired`, or its place in one batch.
 
 from __future__ import annotations
 
-from serving.scheduling.admission import Outlook, deadline_refusal, draining_refusal, refuse_full, refuse_late
-from serving.scheduling.backlog import Backlog
+from serving.scheduling.admission import deadline_refusal, draining_refusal, refuse_full, refuse_late
 from serving.scheduling.cost import CostModel
 from serving.scheduling.draft import Draft
 from serving.scheduling.fairness import Account, FairLane, Fairness, MinimumShare
+from serving.scheduling.forecast import Forecast
 from serving.scheduling.policy import Policy
 from serving.scheduling.queues import EarliestFirst
 from serving.scheduling.receipts import share_batch_us
 from serving.scheduling.sizing import Sizing
-from serving.scheduling.work import Batch, Lane, Refusal, Work
-
-_LOWER: dict[Lane, Lane] = {"interactive": "standard", "standard": "batch", "batch": "batch"}
+from serving.scheduling.work import LOWER, Batch, Lane, Refusal, Work
 
 
 class Scheduler:
@@ -47,6 +45,14 @@ class Scheduler:
         self._can_yield = can_yield
         self._sizing = Sizing(cost, self._policy, can_yield=can_yield, segments=segments)
         self._fairness = Fairness(self._policy)
+        self._forecast = Forecast(
+            cost,
+            self._sizing,
+            self._fairness,
+            self._policy,
+            max_batch_rows=max_batch_rows,
+            can_yield=can_yield,
+        )
         self._interactive = EarliestFirst()
         self._lanes: dict[Lane, FairLane] = {
             "standard": FairLane(lambda account: account.standard),
@@ -56,12 +62,10 @@ class Scheduler:
             "standard": MinimumShare(self._policy.standard_min_share),
             "batch": MinimumShare(self._policy.batch_min_share),
         }
-        self._backlogs: dict[Lane, Backlog] = {lane: Backlog() for lane in _LOWER}
         self._queued: dict[int, Work] = {}
-        self._start_by = EarliestFirst()
+        self._start_by: dict[Lane, EarliestFirst] = {lane: EarliestFirst() for lane in LOWER}
         self._expired: list[tuple[Work, Refusal]] = []
         self._eager = 0
-        self._running: list[Batch] = []
         self._batches = 0
         self._last_run = float("-inf")
         self._is_draining = False
@@ -75,7 +79,7 @@ class Scheduler:
             return draining_refusal()
         account = self._fairness.arrive(work, now)
         work.lane = self._lane_of(work, account, now)
-        outlook = self._outlook(work, account, now)
+        outlook = self._forecast.outlook(work, account, len(self._queued), now)
         refusal = refuse_full(work, outlook, self._policy.max_queued)
         if refusal is None and self._may_refuse_late(work, now):
             refusal = self._judge_late(work, refuse_late(work, outlook, now))
@@ -137,22 +141,22 @@ class Scheduler:
         to `execute_s` rounded to one. `learn=False` when the time says nothing about the cost curve (the
         engine failed, or ran the batch in parts). Raises `ValueError` for a batch that is not running.
         """
-        self._running.remove(batch)
-        if self._running:
-            self._running[-1].interrupted_s += execute_s
+        self._forecast.running.remove(batch)
+        if self._forecast.running:
+            self._forecast.running[-1].interrupted_s += execute_s
         if learn:
             self._cost.learn(batch.rows, batch.tokens, execute_s)
             self._sizing.ran(batch.boundaries if not batch.is_urgent else 0)
         self._last_run = now
         shares_us = share_batch_us(batch, max(0, round(execute_s * 1e6)))
-        self._settle(batch, shares_us)
+        self._settle(batch, shares_us, now)
         return {work.id: us / 1e6 for work, us in zip(batch.works, shares_us, strict=True)}
 
     # ------------------------------------------------------------------ what is going on
 
     @property
     def queued_rows(self) -> int:
-        return sum(backlog.rows for backlog in self._backlogs.values())
+        return self._forecast.queued_rows
 
     @property
     def queued_work(self) -> int:
@@ -161,17 +165,16 @@ class Scheduler:
 
     @property
     def running_rows(self) -> int:
-        return sum(batch.rows for batch in self._running)
+        return sum(batch.rows for batch in self._forecast.running)
 
     @property
     def is_idle(self) -> bool:
         """Nothing queued, nothing running."""
-        return not self._queued and not self._running
+        return not self._queued and not self._forecast.running
 
     def backlog_s(self, now: float) -> float:
         """Predicted device time until everything queued and running is done."""
-        queued = sum(self._lane_s(lane, now) for lane in self._backlogs)
-        return queued + sum(self._remainder_s(batch, now) for batch in self._running)
+        return self._forecast.backlog_s(now)
 
     # ------------------------------------------------------------------ admission
 
@@ -190,7 +193,7 @@ class Scheduler:
     def _judge_late(self, work: Work, refusal: Refusal | None) -> Refusal | None:
         if refusal is not None and work.late_policy != "refuse":
             if work.late_policy == "degrade":
-                work.lane = _LOWER[work.lane]
+                work.lane = LOWER[work.lane]
             return None
         return refusal
 
@@ -201,59 +204,16 @@ class Scheduler:
         is_probe = self.is_idle and now - self._last_run > self._policy.probe_after_s
         return self._cost.is_trusted and not is_probe
 
-    def _outlook(self, work: Work, account: Account, now: float) -> Outlook:
-        return Outlook(
-            ahead_s=self._ahead_s(work, account, now),
-            alone_s=self._cost.predict_s(work.rows, work.tokens),
-            queued=account.waiting.get(work.sla_class, 0),
-            queued_total=len(self._queued),
-        )
-
-    def _ahead_s(self, work: Work, account: Account, now: float) -> float:
-        """What goes first: the running batch, the lanes above, and in a fair lane the tenant's turn."""
-        if work.lane == "interactive":
-            rows, tokens = self._backlogs["interactive"].before(work.deadline)
-            return self._until_pause_s(now) + self._cost.backlog_s(rows, tokens, self._urgent_tokens(now))
-        ahead_s = sum(self._remainder_s(batch, now) for batch in self._running) + self._lane_s(
-            "interactive", now
-        )
-        if work.lane == "batch":
-            ahead_s += self._lane_s("standard", now)
-        own = account.backlog(work.lane)
-        own_s = self._cost.backlog_s(own.rows, own.tokens, self._sizing.bulk_tokens(now))
-        return ahead_s + min(self._lane_s(work.lane, now), own_s / self._fairness.share_of(account, now))
-
-    def _lane_s(self, lane: Lane, now: float) -> float:
-        backlog = self._backlogs[lane]
-        return self._cost.backlog_s(backlog.rows, backlog.tokens, self._sizing.bulk_tokens(now))
-
-    def _urgent_tokens(self, now: float) -> float:
-        return self._sizing.urgent_tokens(now, self._lane_s("interactive", now))
-
-    def _until_pause_s(self, now: float) -> float:
-        """Until the device takes urgent work: a running urgent batch ends, a bulk batch pauses."""
-        wait_s = 0.0
-        for batch in self._running:
-            remainder_s = self._remainder_s(batch, now)
-            can_pause = self._can_yield and not batch.is_urgent
-            wait_s += (
-                min(remainder_s, batch.predicted_s / self._sizing.segments) if can_pause else remainder_s
-            )
-        return wait_s
-
-    def _remainder_s(self, batch: Batch, now: float) -> float:
-        return max(0.0, batch.predicted_s - (now - batch.picked - batch.interrupted_s))
-
     # ------------------------------------------------------------------ queues
 
     def _enqueue(self, work: Work, account: Account, now: float) -> None:
         self._queued[work.id] = work
         self._eager += work.max_wait_s <= 0.0
         account.queue(work)
-        self._backlogs[work.lane].add(work)
+        self._forecast.backlogs[work.lane].add(work)
         self._sizing.saw(work, now)
         if work.late_policy == "refuse":
-            self._start_by.push(self._latest_start(work, now), work)
+            self._start_by[work.lane].push(self._latest_start(work, now), work)
         if work.lane == "interactive":
             self._spend(work, account)
             self._interactive.push(work.deadline, work)
@@ -266,7 +226,7 @@ class Scheduler:
 
     def _spend(self, work: Work, account: Account) -> None:
         """Beside other work an interruption costs a whole small batch, alone only what it adds to one."""
-        is_contended = self._backlogs["standard"].rows or self._backlogs["batch"].rows
+        is_contended = self._forecast.backlogs["standard"].rows or self._forecast.backlogs["batch"].rows
         price = self._cost.predict_s if is_contended else self._cost.marginal_s
         work.spent_s = price(work.rows, work.tokens)
         account.bucket_s -= work.spent_s
@@ -279,8 +239,8 @@ class Scheduler:
         """Forget a work that left its lane."""
         del self._queued[work.id]
         self._eager -= work.max_wait_s <= 0.0
-        self._start_by.remove(work.id)
-        self._backlogs[work.lane].remove(work)
+        self._start_by[work.lane].remove(work.id)
+        self._forecast.backlogs[work.lane].remove(work)
         account = self._fairness.of(work.tenant_id)
         account.unqueue(work)
         return account
@@ -295,11 +255,20 @@ class Scheduler:
             self._lanes[work.lane].remove(account, work)
 
     def _expire(self, now: float) -> None:
-        while (latest := self._start_by.first_key()) is not None and latest < now:
-            work = self._start_by.peek()
-            assert work is not None
+        for lane, start_by in self._start_by.items():
+            if start_by:
+                self._expire_lane(lane, start_by, now)
+
+    def _expire_lane(self, lane: Lane, start_by: EarliestFirst, now: float) -> None:
+        """Give up what would be answered late: alone, or in the full batch that an overloaded lane builds."""
+        full_s = self._forecast.full_batch_s(lane, now)
+        while (work := start_by.peek()) is not None:
+            latest = start_by.first_key()
+            assert latest is not None
+            if latest >= now and (full_s is None or work.deadline >= now + full_s):
+                return
             self._withdraw(work)
-            needed_s = self._cost.predict_s(work.rows, work.tokens)
+            needed_s = full_s or self._cost.predict_s(work.rows, work.tokens)
             refusal = deadline_refusal(work, work.deadline - now, needed_s, len(self._queued))
             self._expired.append((work, refusal))
 
@@ -325,7 +294,7 @@ class Scheduler:
     def _starved_lane(self) -> Lane | None:
         """A lane that waits and has earned a whole batch it did not get."""
         for lane in ("standard", "batch"):
-            backlog = self._backlogs[lane]
+            backlog = self._forecast.backlogs[lane]
             if not backlog.rows:
                 continue
             threshold_s = min(
@@ -344,13 +313,13 @@ class Scheduler:
         return self._start(draft, now, is_urgent=len(draft.works) == urgent)
 
     def _draft_urgent(self, now: float) -> Draft:
-        draft = Draft(self._max_batch_rows, self._urgent_tokens(now))
+        draft = Draft(self._max_batch_rows, self._forecast.token_limit("interactive", now))
         while not draft.is_full and (work := self._interactive.take(draft.fits)) is not None:
             self._pick(work, draft)
         return draft
 
     def _fill_beside(self, draft: Draft, now: float) -> None:
-        ends = min(work.arrived + work.target for work in draft.works)
+        ends = min(work.arrived + work.target * self._policy.bound_share for work in draft.works)
         room_s = min(ends - now, self._sizing.room_s(min(work.target for work in draft.works)))
         draft.token_limit = self._cost.tokens_within(room_s - self._cost.margin_s(max(room_s, 0.0)))
         for lane in self._lanes:
@@ -403,10 +372,10 @@ class Scheduler:
             is_urgent=is_urgent,
             picked=now,
         )
-        self._running.append(batch)
+        self._forecast.running.append(batch)
         return batch
 
-    def _settle(self, batch: Batch, shares_us: list[int]) -> None:
+    def _settle(self, batch: Batch, shares_us: list[int], now: float) -> None:
         by_lane: dict[Lane, float] = {"interactive": 0.0, "standard": 0.0, "batch": 0.0}
         for work, us in zip(batch.works, shares_us, strict=True):
             used_s = us / 1e6
@@ -417,5 +386,7 @@ class Scheduler:
                 account.bucket_s += work.spent_s - used_s
             by_lane[work.lane] += used_s
         total_s = sum(by_lane.values())
+        for lane, load in self._forecast.loads.items():
+            load.add(by_lane[lane], now)
         for lane, promise in self._promised.items():
-            promise.account(total_s, by_lane[lane], bool(self._backlogs[lane].rows))
+            promise.account(total_s, by_lane[lane], bool(self._forecast.backlogs[lane].rows))

@@ -12,6 +12,7 @@ from serving.contract import CloseReason, LatePolicy, SlaClass
 
 Lane = SlaClass
 """The queue a work waits in: its class, or a lower one after it was demoted or degraded."""
+LOWER: dict[Lane, Lane] = {"interactive": "standard", "standard": "batch", "batch": "batch"}
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,122 @@
+"""What the queues in front of a work will take: the figures behind admission, expiry and batch limits."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from serving.scheduling.admission import Outlook
+from serving.scheduling.backlog import Backlog
+from serving.scheduling.cost import CostModel
+from serving.scheduling.fairness import Account, Fairness, Load
+from serving.scheduling.policy import Policy
+from serving.scheduling.sizing import Sizing
+from serving.scheduling.work import LOWER, Batch, Lane, Work
+
+
+class Forecast:
+    """What waits and runs on one replica, and how long that is predicted to take. Times in seconds."""
+
+    def __init__(
+        self,
+        cost: CostModel,
+        sizing: Sizing,
+        fairness: Fairness,
+        policy: Policy,
+        *,
+        max_batch_rows: int,
+        can_yield: bool,
+    ) -> None:
+        self.backlogs: dict[Lane, Backlog] = {lane: Backlog() for lane in LOWER}
+        self.loads: dict[Lane, Load] = {lane: Load() for lane in LOWER}
+        self.running: list[Batch] = []
+        """The batch on the device last; those it interrupted before it."""
+        self._cost = cost
+        self._sizing = sizing
+        self._fairness = fairness
+        self._least_share: dict[Lane, float] = {
+            "standard": policy.standard_min_share,
+            "batch": policy.batch_min_share,
+        }
+        self._max_batch_rows = max_batch_rows
+        self._can_yield = can_yield
+
+    @property
+    def queued_rows(self) -> int:
+        return sum(backlog.rows for backlog in self.backlogs.values())
+
+    def backlog_s(self, now: float) -> float:
+        """Until everything queued and running is done."""
+        return sum(self._lane_s(lane, now) for lane in self.backlogs) + self._running_s(now)
+
+    def token_limit(self, lane: Lane, now: float) -> float:
+        """The size of the lane's next batch."""
+        if lane != "interactive":
+            return self._sizing.bulk_tokens(now)
+        backlog = self.backlogs["interactive"]
+        return self._sizing.urgent_tokens(now, self._cost.predict_s(backlog.rows, backlog.tokens))
+
+    def full_batch_s(self, lane: Lane, now: float) -> float | None:
+        """How long the lane's next batch takes if enough waits to fill it, else None."""
+        backlog = self.backlogs[lane]
+        tokens = min(self.token_limit(lane, now), self._tokens_in_full_rows(backlog))
+        is_overloaded = self._cost.is_trusted and backlog.tokens > tokens
+        return self._cost.predict_s(self._max_batch_rows, int(tokens)) if is_overloaded else None
+
+    def _tokens_in_full_rows(self, backlog: Backlog) -> float:
+        return self._max_batch_rows * backlog.tokens / max(1, backlog.rows)
+
+    def outlook(self, work: Work, account: Account, queued_total: int, now: float) -> Outlook:
+        return Outlook(
+            ahead_s=self._ahead_s(work, account, now),
+            alone_s=self._cost.predict_s(work.rows, work.tokens),
+            queued=account.waiting.get(work.sla_class, 0),
+            queued_total=queued_total,
+        )
+
+    def _ahead_s(self, work: Work, account: Account, now: float) -> float:
+        """What goes first: the running batch, the lanes above, and in a fair lane the tenant's turn."""
+        if work.lane == "interactive":
+            rows, tokens = self.backlogs["interactive"].before(work.deadline)
+            return self._until_pause_s(now) + self._queue_s("interactive", rows, tokens, now)
+        ahead_s = self._running_s(now) + self._lane_s("interactive", now)
+        if work.lane == "batch":
+            ahead_s += self._lane_s("standard", now)
+        own = account.backlog(work.lane)
+        own_s = self._queue_s(work.lane, own.rows, own.tokens, now) / self._fairness.share_of(account, now)
+        return ahead_s + min(self._lane_s(work.lane, now), own_s) / self._left_for(work.lane, now)
+
+    def _left_for(self, lane: Lane, now: float) -> float:
+        """The part of the device that the lanes above leave, as of late."""
+        left = 1.0 - self.loads["interactive"].share(now)
+        if lane == "batch":
+            left -= self.loads["standard"].share(now)
+        return max(left, self._least_share[lane])
+
+    def _queue_s(self, lane: Lane, rows: int, tokens: int, now: float) -> float:
+        """Time to work off such a queue; one more work is answered with the last of its full batches."""
+        if not rows:
+            return 0.0
+        limit = min(self.token_limit(lane, now), self._max_batch_rows * tokens / rows)
+        if tokens < limit:
+            return self._cost.predict_s(rows, tokens)
+        return ceil(tokens / limit) * self._cost.predict_s(self._max_batch_rows, int(limit))
+
+    def _lane_s(self, lane: Lane, now: float) -> float:
+        backlog = self.backlogs[lane]
+        return self._queue_s(lane, backlog.rows, backlog.tokens, now)
+
+    def _until_pause_s(self, now: float) -> float:
+        """Until the device takes urgent work: a running urgent batch ends, a bulk batch pauses."""
+        wait_s = 0.0
+        for batch in self.running:
+            remainder_s = self._remainder_s(batch, now)
+            can_pause = self._can_yield and not batch.is_urgent
+            piece_s = batch.predicted_s / self._sizing.segments
+            wait_s += min(remainder_s, piece_s) if can_pause else remainder_s
+        return wait_s
+
+    def _remainder_s(self, batch: Batch, now: float) -> float:
+        return max(0.0, batch.predicted_s - (now - batch.picked - batch.interrupted_s))
+
+    def _running_s(self, now: float) -> float:
+        return sum(self._remainder_s(batch, now) for batch in self.running)
