@@ -148,7 +148,7 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16, editable=False)
     last_four = models.CharField(max_length=4, editable=False)
-    digest = models.BinaryField(max_length=DIGEST_BYTES, editable=False)
+    digest = models.BinaryField(max_length=DIGEST_BYTES, editable=False, serialize=False)
     scopes = ArrayField(models.CharField(max_length=32))
     allowed_models = ArrayField(models.CharField(max_length=100), null=True, blank=True)
     """Names of models; None means every model the tenant was granted."""

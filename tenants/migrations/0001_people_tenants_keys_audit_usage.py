@@ -285,7 +285,7 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=100)),
                 ("prefix", models.CharField(editable=False, max_length=16)),
                 ("last_four", models.CharField(editable=False, max_length=4)),
-                ("digest", models.BinaryField(max_length=32)),
+                ("digest", models.BinaryField(max_length=32, serialize=False)),
                 (
                     "scopes",
                     django.contrib.postgres.fields.ArrayField(

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import connections
 
 from tenants.actions.keys import create_key
 from tenants.models import ApiKey, AuditEvent, Membership, UsageMinute
@@ -96,3 +97,4 @@ async def test_async_queries_follow_the_same_rule() -> None:
         await Membership.objects.acount()
     with tenant_scope(team.other.pk):
         assert await Membership.objects.acount() == 1
+    await sync_to_async(connections.close_all)()  # the worker thread's own, or the database cannot be dropped

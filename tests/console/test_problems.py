@@ -1,0 +1,66 @@
+"""One table from domain errors to responses: pages for people, RFC 9457 for the API."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import AsyncClient, Client
+
+pytestmark = [pytest.mark.urls("tests.console.request_urls"), pytest.mark.django_db]
+
+CASES = [
+    ("not-found", 404, "not_found", "No such API key."),
+    ("not-allowed", 403, "not_allowed", "This needs the right “manage keys”."),
+    ("conflict", 409, "conflict", "The key is revoked already."),
+    ("http404", 404, "not_found", "There is nothing here."),
+]
+
+
+@pytest.mark.parametrize(("kind", "status", "code", "detail"), CASES)
+def test_the_api_gets_problem_details(kind: str, status: int, code: str, detail: str) -> None:
+    answer = Client().get(f"/api/v1/fail/{kind}")
+    body = answer.json()
+    assert (answer.status_code, answer["content-type"]) == (status, "application/problem+json")
+    assert (body["status"], body["code"], body["detail"]) == (status, code, detail)
+    assert body["request_id"] == answer["x-request-id"]
+    assert body["instance"] == f"/api/v1/fail/{kind}"
+    assert body["type"] == "about:blank" and body["title"]
+
+
+def test_invalid_values_are_pointed_at(db: None) -> None:
+    answer = Client().get("/api/v1/fail/invalid")
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [
+        {"pointer": "/slug", "detail": "Reserved."},
+        {"pointer": "", "detail": "Odd as a whole."},
+        {"pointer": "/a~1b~0c", "detail": "No."},
+    ]
+
+
+@pytest.mark.parametrize(("kind", "status", "code", "detail"), CASES)
+def test_people_get_a_page(kind: str, status: int, code: str, detail: str) -> None:
+    answer = Client().get(f"/fail/{kind}")
+    assert answer.status_code == status
+    assert answer["content-type"].startswith("text/html")
+
+
+async def test_async_views_are_answered_alike() -> None:
+    answer = await AsyncClient().get("/fail-async/conflict")
+    assert answer.status_code == 409
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/api/v1/nowhere"])
+def test_an_unknown_path_is_not_found(path: str) -> None:
+    assert Client().get(path).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/fail/bug", "/api/v1/fail/bug"])
+def test_a_bug_shows_nothing_of_itself(path: str) -> None:
+    answer = Client(raise_request_exception=False).get(path)
+    assert answer.status_code == 500
+    assert "inner detail" not in answer.content.decode()
+    assert answer["x-request-id"].startswith("req_")
+
+
+def test_a_form_without_its_token_is_refused_politely() -> None:
+    answer = Client(enforce_csrf_checks=True).post("/fail/conflict")
+    assert answer.status_code == 403
