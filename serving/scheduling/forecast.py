@@ -96,7 +96,7 @@ class Forecast:
         """Time to work off such a queue; one more work is answered with the last of its full batches."""
         if not rows:
             return 0.0
-        limit = min(self.token_limit(lane, now), self._max_batch_rows * tokens / rows)
+        limit = max(1.0, min(self.token_limit(lane, now), self._max_batch_rows * tokens / rows))
         if tokens < limit:
             return self._cost.predict_s(rows, tokens)
         return ceil(tokens / limit) * self._cost.predict_s(self._max_batch_rows, int(limit))
