@@ -1,0 +1,58 @@
+"""The gates to models and versions: unknown and not granted are the same `NotFound`."""
+
+from __future__ import annotations
+
+from django.db.models import Q, QuerySet
+
+from serving.control.catalog.models import Model, Version
+from tenants.access import require
+from tenants.actors import Actor
+from tenants.errors import NotFound
+from tenants.roles import Right
+
+
+def visible_models(actor: Actor, tenant_id: str | None = None) -> QuerySet[Model]:
+    """Models the actor's tenants may use (or one of them, when named); all of them for operators."""
+    if tenant_id is not None:
+        return granted_models([tenant_id] if actor.can_see(tenant_id) else [])
+    return Model.objects.all() if actor.is_operator else granted_models(list(actor.memberships))
+
+
+def granted_models(tenant_ids: list[str]) -> QuerySet[Model]:
+    """Models that at least one of these tenants may use; none for no tenant."""
+    if not tenant_ids:
+        return Model.objects.none()
+    granted = Model.objects.filter(grants__tenant_id__in=tenant_ids).values("pk")
+    return Model.objects.filter(Q(is_public=True) | Q(pk__in=granted))
+
+
+def access_model(actor: Actor, name: str, right: Right = Right.VIEW) -> Model:
+    """Raises `NotFound`, or `NotAllowed` when it is visible but the (platform) right is missing."""
+    model = visible_models(actor).filter(name=name).first()
+    if model is None:
+        raise NotFound("model")
+    _require(actor, right)
+    return model
+
+
+def access_version(actor: Actor, version_id: str, right: Right = Right.VIEW) -> Version:
+    return _access(actor, right, pk=version_id)
+
+
+def access_version_number(actor: Actor, name: str, number: int, right: Right = Right.VIEW) -> Version:
+    return _access(actor, right, model__name=name, number=number)
+
+
+def _access(actor: Actor, right: Right, **lookup: object) -> Version:
+    rows = Version.objects.select_related("model", "artifact").filter(model__in=visible_models(actor))
+    version = rows.filter(**lookup).first()
+    if version is None:
+        raise NotFound("version")
+    _require(actor, right)
+    return version
+
+
+def _require(actor: Actor, right: Right) -> None:
+    """Seeing a model is all that viewing needs; every other right over it is the platform's."""
+    if right is not Right.VIEW:
+        require(actor, right)

@@ -1,0 +1,261 @@
+"""Every write of the catalog. Keyword-only, atomic, audited, published in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
+from django.db import transaction
+from django.utils import timezone
+
+from serving.contract import EngineName
+from serving.control import publish
+from serving.control.catalog import artifacts, formats, options, receiving
+from serving.control.catalog.imports import import_roots
+from serving.control.catalog.models import (
+    Artifact,
+    Engine,
+    Model,
+    ModelAlias,
+    ModelGrant,
+    Version,
+)
+from serving.control.catalog.refusal import Refused
+from serving.control.catalog.transitions import move
+from serving.control.catalog.validation import record_validation, request_validation
+from tenants.access import require
+from tenants.actors import Actor
+from tenants.audit import changed, record
+from tenants.errors import Conflict, Invalid
+from tenants.models import Tenant
+from tenants.roles import Right
+from tenants.validation import save_valid
+
+__all__ = [
+    "archive_version",
+    "create_model",
+    "grant_model",
+    "record_validation",
+    "register_version",
+    "request_validation",
+    "revoke_grant",
+    "set_alias",
+    "trust_python",
+    "update_model",
+]
+
+# ---------------------------------------------------------------- models and who may use them
+
+
+@transaction.atomic
+def create_model(
+    *, by: Actor, name: str, description: str = "", tenants: Iterable[Tenant] | None = None
+) -> Model:
+    """`tenants` None lets every tenant use it, now and later; otherwise exactly these."""
+    require(by, Right.MANAGE_MODELS)
+    model = Model(name=name, description=description, is_public=tenants is None)
+    save_valid(model)
+    granted = [ModelGrant(model=model, tenant=tenant) for tenant in tenants or ()]
+    ModelGrant.objects.bulk_create(granted, ignore_conflicts=True)
+    after = {"name": name, "is_public": model.is_public, "tenants": sorted(g.tenant.slug for g in granted)}
+    record(by=by, action="model.created", target=model, after=after)
+    publish.model(model)
+    return model
+
+
+@transaction.atomic
+def update_model(*, by: Actor, model: Model, description: str, is_public: bool) -> Model:
+    """Closing a public model leaves it to the tenants that hold a grant."""
+    require(by, Right.MANAGE_MODELS)
+    locked = _locked(model)
+    before = {"description": locked.description, "is_public": locked.is_public}
+    locked.description, locked.is_public = description, is_public
+    save_valid(locked)
+    old, new = changed(before, {"description": description, "is_public": is_public})
+    if new:
+        record(by=by, action="model.updated", target=locked, before=old, after=new)
+        publish.model(locked)
+    return locked
+
+
+@transaction.atomic
+def grant_model(*, by: Actor, model: Model, tenant: Tenant) -> ModelGrant:
+    """Granting twice is one grant. A grant of a public model counts once the model is closed."""
+    require(by, Right.MANAGE_MODELS)
+    grant, is_new = ModelGrant.objects.get_or_create(model=_locked(model), tenant=tenant)
+    if is_new:
+        record(by=by, action="model.granted", target=model, after={"tenant": tenant.slug}, tenant=tenant)
+        publish.model(model)
+    return grant
+
+
+@transaction.atomic
+def revoke_grant(*, by: Actor, model: Model, tenant: Tenant) -> None:
+    """Raises `Conflict` when the tenant holds no grant."""
+    require(by, Right.MANAGE_MODELS)
+    deleted, _ = ModelGrant.objects.filter(model=_locked(model), tenant=tenant).delete()
+    if not deleted:
+        raise Conflict("This tenant holds no grant of the model.")
+    record(by=by, action="model.grant_revoked", target=model, before={"tenant": tenant.slug}, tenant=tenant)
+    publish.model(model)
+
+
+# ---------------------------------------------------------------- versions
+
+
+def register_version(
+    *,
+    by: Actor,
+    model: Model,
+    source: Path | UploadedFile | None,
+    engine: str,
+    options: Mapping[str, Any] | None = None,
+    price_micro_per_device_hour: int = 0,
+) -> Version:
+    """Receive, scan and store an artifact, and give it the model's next number.
+
+    `source` is an upload, or a path inside `import_roots()`; None for the `echo` engine only. Raises
+    `Invalid` by field: `source` says exactly what was refused and why. Receiving runs outside the
+    transaction: a large upload holds no lock, and an artifact without a version harms nobody.
+    """
+    require(by, Right.MANAGE_MODELS)
+    name, chosen = _checked(engine, options or {}, source, price_micro_per_device_hour)
+    stored = _receive(source, name) if source is not None else None
+    with transaction.atomic():
+        locked = _locked(model)
+        locked.last_number += 1
+        locked.save(update_fields=["last_number"])
+        version = Version(
+            model=locked,
+            number=locked.last_number,
+            engine=name,
+            artifact=_artifact(stored, by) if stored else None,
+            options=chosen,
+            price_micro_per_device_hour=price_micro_per_device_hour,
+            created_by=by.name,
+        )
+        save_valid(version)
+        record(by=by, action="version.registered", target=version, after=_facts(version))
+    return version
+
+
+@transaction.atomic
+def trust_python(*, by: Actor, version: Version, reason: str) -> Version:
+    """Let a `python` version run: its code gets everything the worker's account can do."""
+    require(by, Right.MANAGE_MODELS)
+    if not by.is_operator:
+        raise Conflict("Only an operator can trust code.")
+    if version.engine != Engine.PYTHON:
+        raise Conflict("Only versions of the python engine need trust.")
+    if not reason.strip():
+        raise Invalid({"reason": "Say why this code may run."})
+    row = Version.objects.select_for_update(of=("self",)).select_related("model").get(pk=version.pk)
+    row.trusted_by, row.trusted_reason, row.trusted_at = by.name, reason.strip(), timezone.now()
+    row.save(update_fields=["trusted_by", "trusted_reason", "trusted_at"])
+    after = {"trusted_by": by.name, "artifact": row.artifact_id}
+    record(by=by, action="version.trusted", target=row, after=after, reason=reason.strip())
+    return row
+
+
+@transaction.atomic
+def archive_version(*, by: Actor, version: Version) -> Version:
+    """For good. Raises `Conflict` while it is deployed or an alias points to it."""
+    require(by, Right.MANAGE_MODELS)
+    # The row's lock orders this with a deployment that starts at the same moment.
+    row = Version.objects.select_for_update(of=("self",)).select_related("model").get(pk=version.pk)
+    if row.deployments.filter(state="active").exists() or row.replicas.filter(is_wanted=True).exists():
+        raise Conflict("The version is deployed. Stop the deployment or switch it to another version first.")
+    names = list(row.aliases.values_list("alias", flat=True))
+    if names:
+        raise Conflict(f"The alias {', '.join(names)} points to this version. Move it first.")
+    before = row.state
+    move(row, "archived")
+    record(by=by, action="version.archived", target=row, before={"state": before}, after={"state": row.state})
+    publish.version(row)
+    publish.validation(row)
+    return row
+
+
+@transaction.atomic
+def set_alias(*, by: Actor, model: Model, alias: str, version: Version) -> ModelAlias:
+    """Point `alias` at `version`, atomically. Raises `Invalid` unless it is a ready version of the model."""
+    require(by, Right.MANAGE_MODELS)
+    locked = _locked(model)
+    row = Version.objects.select_for_update(of=("self",)).get(pk=version.pk)
+    if row.model_id != locked.pk or not row.is_ready:
+        raise Invalid({"version": "An alias points to a ready version of the same model."})
+    known = ModelAlias.objects.select_related("version").filter(model=locked, alias=alias).first()
+    before = {"version": known.version.number} if known else None
+    moved = known or ModelAlias(model=locked, alias=alias)
+    moved.version = row
+    save_valid(moved)
+    record(by=by, action="alias.moved", target=moved, before=before, after={"version": row.number})
+    return moved
+
+
+# ---------------------------------------------------------------- steps of the above
+
+
+def _locked(model: Model) -> Model:
+    """The model's row, locked until the transaction ends: numbers, grants and aliases change one by one."""
+    return Model.objects.select_for_update().get(pk=model.pk)
+
+
+def _checked(
+    engine: str, given: Mapping[str, Any], source: object | None, price: int
+) -> tuple[EngineName, dict[str, options.OptionValue]]:
+    """What can be said before a single byte is received."""
+    if engine not in Engine.values:
+        raise Invalid({"engine": f"One of {', '.join(Engine.values)}."})
+    name = cast(EngineName, engine)
+    if (source is None) != (name == "echo"):
+        raise Invalid({"source": "The echo engine takes no artifact; every other engine needs one."})
+    if not 0 <= price < 1 << 62:
+        raise Invalid({"price_micro_per_device_hour": "A whole number of micro-units, not negative."})
+    try:
+        return name, options.complete(name, given)
+    except options.InvalidOptions as error:
+        raise Invalid({f"options.{option}": text for option, text in error.errors.items()}) from error
+
+
+def _receive(source: Path | UploadedFile, engine: EngineName) -> tuple[str, artifacts.Stored]:
+    """Format and place of the stored artifact. Raises `Invalid` for the field `source`."""
+    limit_bytes = settings.MAX_UPLOAD_BYTES
+    with artifacts.staging() as home:
+        try:
+            if isinstance(source, Path):
+                content = receiving.copy_path(source, import_roots(), home, limit_bytes)
+            else:
+                content = receiving.receive_upload(source, home, limit_bytes)
+            found = formats.check(content, engine)
+        except Refused as refused:
+            raise Invalid({"source": f"Refused: {refused}."}) from refused
+        return found, artifacts.promote(content, found)
+
+
+def _artifact(received: tuple[str, artifacts.Stored], by: Actor) -> Artifact:
+    found, stored = received
+    row, _ = Artifact.objects.get_or_create(
+        sha256=stored.sha256,
+        defaults={
+            "format": found,
+            "size_bytes": stored.size_bytes,
+            "file_count": stored.file_count,
+            "created_by": by.name,
+        },
+    )
+    return row
+
+
+def _facts(version: Version) -> dict[str, Any]:
+    return {
+        "model": version.model.name,
+        "number": version.number,
+        "engine": version.engine,
+        "artifact": version.artifact_id,
+        "options": version.options,
+        "price_micro_per_device_hour": version.price_micro_per_device_hour,
+    }
