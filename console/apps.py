@@ -6,4 +6,6 @@ class ConsoleConfig(AppConfig):
     verbose_name = "Console"
 
     def ready(self) -> None:
-        from console import checks  # noqa: F401 - importing registers them
+        from console import checks, signins  # noqa: F401 - importing registers the checks
+
+        signins.connect()

@@ -7,8 +7,9 @@ from django.core.cache import cache
 from django.test import Client
 
 from tenants.actions.users import create_user
-from tenants.models import User
-from tests.tenants.conftest import SYSTEM
+from tenants.models import AuditEvent, User
+from tenants.scoping import all_tenants
+from tests.tenants.conftest import SYSTEM, last_event
 
 pytestmark = [pytest.mark.urls("tests.console.request_urls"), pytest.mark.django_db]
 PASSWORD = "correct horse battery staple"
@@ -46,7 +47,42 @@ def test_guessing_is_slowed_down() -> None:
     assert not _is_signed_in(client)
 
 
+def test_signing_in_and_out_is_in_the_audit_trail(person: User) -> None:
+    client = Client()
+    client.post("/account/login/", {"login": "ada", "password": PASSWORD}, REMOTE_ADDR="203.0.113.9")
+    event = last_event()
+    assert (event.action, event.actor_id, event.ip) == ("user.signed_in", str(person.pk), "203.0.113.9")
+    client.post("/account/logout/")
+    assert (last_event().action, last_event().target_name) == ("user.signed_out", "ada")
+
+
+def test_a_failed_sign_in_names_the_account_but_never_what_was_typed() -> None:
+    client = Client()
+    client.post("/account/login/", {"login": "ada", "password": "wrong-secret"})
+    event = last_event()
+    assert (event.action, event.outcome, event.actor_type) == ("user.sign_in_failed", "failure", "anonymous")
+    assert event.target_name == "ada"
+    client.post("/account/login/", {"login": "my-password-by-mistake", "password": "x"})
+    assert last_event().target_name == "unknown account"
+    with all_tenants("a test"):
+        everything = str(list(AuditEvent.objects.values()))
+    assert "wrong-secret" not in everything and "by-mistake" not in everything
+
+
+def test_a_password_changed_by_its_owner_is_in_the_audit_trail() -> None:
+    client = Client()
+    client.post("/account/login/", {"login": "ada", "password": PASSWORD})
+    fresh = "another horse, another battery"
+    client.post(
+        "/account/password/change/", {"oldpassword": PASSWORD, "password1": fresh, "password2": fresh}
+    )
+    with all_tenants("a test"):
+        assert AuditEvent.objects.filter(action="user.password_changed", actor_name="ada").count() == 1
+
+
 def test_nobody_signs_up() -> None:
+    answer = Client().get("/account/signup/")
+    assert "account/signup_closed.html" in [template.name for template in answer.templates]
     Client().post(
         "/account/signup/",
         {"email": "eve@example.org", "username": "eve", "password1": PASSWORD, "password2": PASSWORD},

@@ -1,0 +1,80 @@
+"""Sign-ins, sign-outs and changes of credentials, in the audit trail.
+
+allauth writes these itself, so they are no actions of ours: its signals tell, and one event each is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account.signals import password_changed, password_reset, password_set
+from allauth.mfa.signals import (
+    authentication_failed,
+    authenticator_added,
+    authenticator_removed,
+    authenticator_reset,
+)
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.db import transaction
+from django.db.models import Q
+from django.dispatch import Signal
+from django.http import HttpRequest
+
+from tenants.actors import Actor
+from tenants.audit import Outcome, Target, record
+from tenants.models import User
+
+# A name nobody has may be a password typed into the wrong field: it is never written down.
+UNKNOWN_ACCOUNT = Target("user", "", "unknown account")
+
+_BY_THEMSELVES: dict[Signal, str] = {
+    user_logged_in: "user.signed_in",
+    user_logged_out: "user.signed_out",
+    password_changed: "user.password_changed",
+    password_set: "user.password_set",
+    password_reset: "user.password_reset",
+    authenticator_added: "user.mfa_added",
+    authenticator_removed: "user.mfa_removed",
+    authenticator_reset: "user.mfa_reset",
+}
+
+
+def connect() -> None:
+    """Listen from now on; connecting twice changes nothing."""
+    for signal, action in _BY_THEMSELVES.items():
+        signal.connect(_recorder(action), dispatch_uid=f"audit {action}", weak=False)
+    user_login_failed.connect(_login_failed, dispatch_uid="audit failed password")
+    authentication_failed.connect(_second_factor_failed, dispatch_uid="audit failed second factor")
+
+
+def _recorder(action: str) -> Any:
+    def receive(
+        sender: Any, request: HttpRequest | None = None, user: User | None = None, **rest: Any
+    ) -> None:
+        if user is not None:
+            _record(Actor.of_user(user, request), action, Target.of(user))
+
+    return receive
+
+
+def _login_failed(
+    sender: Any, credentials: dict[str, Any], request: HttpRequest | None = None, **rest: Any
+) -> None:
+    login = str(credentials.get("username") or credentials.get("email") or "")
+    user = User.objects.filter(Q(username__iexact=login) | Q(email__iexact=login)).first() if login else None
+    _failed(request, Target.of(user) if user else UNKNOWN_ACCOUNT, "wrong password or account")
+
+
+def _second_factor_failed(sender: Any, user: User, request: HttpRequest | None = None, **rest: Any) -> None:
+    _failed(request, Target.of(user), "wrong second factor")
+
+
+def _failed(request: HttpRequest | None, target: Target, reason: str) -> None:
+    _record(Actor.anonymous(request), "user.sign_in_failed", target, outcome="failure", reason=reason)
+
+
+@transaction.atomic
+def _record(
+    by: Actor, action: str, target: Target, *, outcome: Outcome = "success", reason: str = ""
+) -> None:
+    record(by=by, action=action, target=target, outcome=outcome, reason=reason)
