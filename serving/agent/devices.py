@@ -1,0 +1,54 @@
+"""What this host can run models on, as far as this process may use it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pynvml
+
+from serving.contract import DeviceInfo
+
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def devices() -> tuple[DeviceInfo, ...]:
+    """The CPU first, then every CUDA device as `cuda:N`."""
+    return (_cpu(), *_cuda())
+
+
+def memory_bytes() -> int:
+    """Of the machine, or of the container when that is less."""
+    total = psutil.virtual_memory().total
+    return min([total, *filter(None, map(_limit, _CGROUP_LIMITS))])
+
+
+def _cpu() -> DeviceInfo:
+    return DeviceInfo(name="cpu", kind="cpu", memory_bytes=memory_bytes(), cores=len(os.sched_getaffinity(0)))
+
+
+def _limit(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() and int(text) > 0 else None
+
+
+def _cuda() -> list[DeviceInfo]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [_cuda_device(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _cuda_device(index: int) -> DeviceInfo:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index))
+    return DeviceInfo(name=f"cuda:{index}", kind="cuda", memory_bytes=int(memory.total))
