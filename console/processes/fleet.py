@@ -56,7 +56,10 @@ def _gateways(options: UpOptions) -> Sequence[ProcessSpec]:
             stop_stage=1,
             ladder=_DRAINING,
             address=address,
-            environment={"TIDEGATE_GATEWAY_INDEX": str(index)},
+            environment={
+                "TIDEGATE_GATEWAY_INDEX": str(index),
+                "TIDEGATE_GATEWAY_COUNT": str(options.gateways),
+            },
         )
         for index in range(options.gateways)
     ]
