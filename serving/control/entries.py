@@ -214,7 +214,7 @@ def _served() -> QuerySet[Any, Any]:
 
 _KEYS: dict[str, Callable[[], QuerySet[Any, Any]]] = {
     "tenant": lambda: Tenant.objects.order_by("pk").values_list("pk", flat=True),
-    "key": lambda: _usable_keys().order_by("pk").values_list("pk", flat=True),
+    "key": lambda: ApiKey.objects.filter(revoked_at__isnull=True).order_by("pk").values_list("pk", flat=True),
     "profile": lambda: SlaProfile.objects.order_by("pk").values_list("pk", flat=True),
     "binding": lambda: ProfileBinding.objects.order_by("pk").values_list("pk", flat=True),
     "model": lambda: Model.objects.order_by("name").values_list("name", flat=True),

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from django.db import connection, transaction
+from django.db.models import Max
+from django.db.models.functions import Now
 
 from serving.contract import ConfigBody, encode_body
 from serving.control import entries
@@ -119,7 +122,12 @@ def _write(kind: str, entry_key: str, document: object | None) -> int:
     ConfigEntry.objects.update_or_create(
         kind=kind,
         key=entry_key,
-        defaults={"version": current, "body": document, "deleted": document is None},
+        defaults={
+            "version": current,
+            "body": document,
+            "deleted": document is None,
+            "published_at": Now(),
+        },
     )
     return current
 
@@ -154,7 +162,7 @@ def everything() -> int:
 def _reconcile(kind: str) -> int:
     published = _published(kind)
     wanted = entries.existing_keys(kind)
-    suspects = [k for k in wanted if published.get(k) != _document(SOURCES[kind](k))]
+    suspects = [k for k in wanted if _has_drifted(published.get(k), SOURCES[kind](k))]
     gone = published.keys() - set(wanted)
     return sum(_heal(kind, k) for k in [*sorted(gone), *suspects])
 
@@ -172,8 +180,21 @@ def _published(kind: str) -> dict[str, object]:
     return dict(rows)
 
 
-def _document(body: ConfigBody | None) -> object | None:
-    return None if body is None else json.loads(encode_body(body))
+@transaction.atomic
+def prune_tombstones(before: datetime) -> int:
+    """Forget deletions published before then. Whoever has not read them yet is told to read everything."""
+    _lock_clock()
+    old = ConfigEntry.objects.filter(deleted=True, published_at__lt=before)
+    newest = old.aggregate(newest=Max("version"))["newest"]
+    if newest is None:
+        return 0
+    ConfigClock.objects.filter(pk=1).update(floor=newest)
+    return old.filter(version__lte=newest).delete()[0]
+
+
+def _has_drifted(published: object | None, body: ConfigBody | None) -> bool:
+    # No entry for what exists: a key that has expired. `expiry` retracts it, with its audit event.
+    return body is not None and published != json.loads(encode_body(body))
 
 
 def _key(row: SlaProfile | ProfileBinding | Version | str) -> str:

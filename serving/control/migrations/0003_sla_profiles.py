@@ -127,6 +127,7 @@ class Migration(migrations.Migration):
                             ("target_p95_ms__gt", 0), ("target_p95_ms__lte", models.F("deadline_ms"))
                         ),
                         name="control_profile_target_within_deadline",
+                        violation_error_code="field:target_p95_ms",
                         violation_error_message="The target cannot be longer than the deadline.",
                     ),
                     models.CheckConstraint(
@@ -134,6 +135,7 @@ class Migration(migrations.Migration):
                             ("max_wait_ms__gte", 0), ("max_wait_ms__lt", models.F("target_p95_ms"))
                         ),
                         name="control_profile_wait_within_target",
+                        violation_error_code="field:max_wait_ms",
                         violation_error_message="Waiting for companions must leave room within the target.",
                     ),
                     models.CheckConstraint(
@@ -195,6 +197,7 @@ class Migration(migrations.Migration):
                         fields=("tenant", "model", "endpoint"),
                         name="control_binding_target_is_unique",
                         nulls_distinct=False,
+                        violation_error_message="Something else was bound to the same target at the same moment.",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(

@@ -64,11 +64,13 @@ class SlaProfile(models.Model):
             models.CheckConstraint(
                 condition=Q(target_p95_ms__gt=0, target_p95_ms__lte=F("deadline_ms")),
                 name="control_profile_target_within_deadline",
+                violation_error_code="field:target_p95_ms",
                 violation_error_message="The target cannot be longer than the deadline.",
             ),
             models.CheckConstraint(
                 condition=Q(max_wait_ms__gte=0, max_wait_ms__lt=F("target_p95_ms")),
                 name="control_profile_wait_within_target",
+                violation_error_code="field:max_wait_ms",
                 violation_error_message="Waiting for companions must leave room within the target.",
             ),
             models.CheckConstraint(
@@ -101,6 +103,7 @@ class ProfileBinding(models.Model):
                 fields=["tenant", "model", "endpoint"],
                 nulls_distinct=False,
                 name="control_binding_target_is_unique",
+                violation_error_message="Something else was bound to the same target at the same moment.",
             ),
             models.CheckConstraint(
                 condition=Q(endpoint__isnull=True) | Q(endpoint__in=ENDPOINTS),

@@ -1,0 +1,28 @@
+"""The Celery application: background tasks and their clock.
+
+Nothing calls `.delay()` inside a transaction: what needs a task asks `serving.control.task_outbox` for
+it, and the clock's `dispatch` hands asked-for tasks to the queue once they are committed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+
+app = Celery("tidegate")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["console"])
+
+# `expires`: a tick that waited for longer than its interval is not worth running.
+app.conf.beat_schedule = {
+    "dispatch asked-for tasks": {
+        "task": "console.tasks.dispatch",
+        "schedule": 1.0,
+        "options": {"expires": 1.0},
+    },
+    "expire keys": {"task": "console.tasks.expire_keys", "schedule": 30.0, "options": {"expires": 30.0}},
+    "prune": {"task": "console.tasks.prune", "schedule": 600.0, "options": {"expires": 600.0}},
+}

@@ -1,0 +1,43 @@
+"""`manage.py controller`: the control plane's loop. Several may run; one leads, the others stand by."""
+
+from __future__ import annotations
+
+import signal
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from console.live.publish import LivePublisher
+from serving.control.loop import Controller, Step, control_steps
+from serving.parenting import die_with_parent
+
+
+class Command(BaseCommand):
+    help = "Takes in reports, places replicas, publishes configuration and the live picture."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="run every step once and exit")
+
+    def handle(self, *args: Any, once: bool = False, **options: Any) -> None:
+        die_with_parent()
+        if once:
+            failed = Controller().run_single_cycle()
+            raise SystemExit(1 if failed else 0)
+        publisher = LivePublisher.from_settings()
+        publisher.start()
+        controller = Controller(steps=[*control_steps(), _live(publisher)])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: controller.stop.set())
+        try:
+            controller.run_forever()
+        finally:
+            publisher.close()
+
+
+def _live(publisher: LivePublisher) -> Step:
+    def step(now: datetime) -> None:
+        publisher.step(now.timestamp())
+
+    return Step("live.publish", step)

@@ -1,0 +1,32 @@
+"""Background tasks: three-line wrappers, ids only; what they do lives with its noun."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.contrib.sessions.backends.db import SessionStore
+from django.utils import timezone
+
+from console.celery import app
+from serving.control import expiry
+from serving.control.task_outbox import TaskOutbox, dispatch_due
+
+
+@shared_task
+def dispatch() -> int:
+    """Hand tasks that were asked for, and committed, to the queue."""
+    return dispatch_due(_send, timezone.now())
+
+
+@shared_task
+def expire_keys() -> int:
+    return expiry.expire_keys(timezone.now())
+
+
+@shared_task
+def prune() -> dict[str, int]:
+    SessionStore.clear_expired()
+    return expiry.prune(timezone.now())
+
+
+def _send(task: TaskOutbox) -> None:
+    app.send_task(task.name, kwargs=task.arguments)

@@ -1,0 +1,50 @@
+"""The gates to hosts, deployments and replicas: the platform's own, for those who may see the platform."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+
+from serving.control.fleet.models import Deployment, Host, Replica
+from tenants.access import require
+from tenants.actors import Actor
+from tenants.errors import NotFound
+from tenants.roles import Right
+
+
+def visible_hosts(actor: Actor) -> QuerySet[Host]:
+    rows = Host.objects.all()
+    return rows if actor.has(Right.VIEW_PLATFORM) else rows.none()
+
+
+def visible_deployments(actor: Actor) -> QuerySet[Deployment]:
+    rows = Deployment.objects.select_related("model", "version")
+    return rows if actor.has(Right.VIEW_PLATFORM) else rows.none()
+
+
+def visible_replicas(actor: Actor) -> QuerySet[Replica]:
+    rows = Replica.objects.select_related("deployment__model", "version", "host")
+    return rows if actor.has(Right.VIEW_PLATFORM) else rows.none()
+
+
+def access_host(actor: Actor, host_id: str, right: Right = Right.VIEW_PLATFORM) -> Host:
+    host = visible_hosts(actor).filter(pk=host_id).first()
+    if host is None:
+        raise NotFound("host")
+    require(actor, right)
+    return host
+
+
+def access_deployment(actor: Actor, deployment_id: str, right: Right = Right.VIEW_PLATFORM) -> Deployment:
+    deployment = visible_deployments(actor).filter(pk=deployment_id).first()
+    if deployment is None:
+        raise NotFound("deployment")
+    require(actor, right)
+    return deployment
+
+
+def access_replica(actor: Actor, replica_id: str, right: Right = Right.VIEW_PLATFORM) -> Replica:
+    replica = visible_replicas(actor).filter(pk=replica_id).first()
+    if replica is None:
+        raise NotFound("replica")
+    require(actor, right)
+    return replica

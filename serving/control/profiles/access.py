@@ -1,0 +1,52 @@
+"""The gates to SLA profiles and bindings.
+
+Profiles belong to the platform. A tenant's people see those that can apply to them: bound to their
+tenant, or to no tenant in particular.
+"""
+
+from __future__ import annotations
+
+from django.db.models import Q, QuerySet
+
+from serving.control.profiles.models import ProfileBinding, SlaProfile
+from tenants.access import require
+from tenants.actors import Actor
+from tenants.errors import NotFound
+from tenants.roles import Right
+
+
+def visible_bindings(actor: Actor) -> QuerySet[ProfileBinding]:
+    rows = ProfileBinding.objects.select_related("profile", "tenant", "model")
+    if actor.is_operator:
+        return rows
+    if actor.is_anonymous:
+        return rows.none()
+    return rows.filter(Q(tenant=None) | Q(tenant__in=list(actor.memberships)))
+
+
+def visible_profiles(actor: Actor) -> QuerySet[SlaProfile]:
+    if actor.is_operator:
+        return SlaProfile.objects.all()
+    return SlaProfile.objects.filter(pk__in=visible_bindings(actor).order_by().values("profile"))
+
+
+def access_profile(actor: Actor, profile_id: str, right: Right = Right.VIEW) -> SlaProfile:
+    """`Right.VIEW` needs no more than to see it; every other right is asked on the platform."""
+    profile = visible_profiles(actor).filter(pk=profile_id).first()
+    if profile is None:
+        raise NotFound("profile")
+    _require(actor, right)
+    return profile
+
+
+def access_binding(actor: Actor, binding_id: str, right: Right = Right.VIEW) -> ProfileBinding:
+    binding = visible_bindings(actor).filter(pk=binding_id).first()
+    if binding is None:
+        raise NotFound("binding")
+    _require(actor, right)
+    return binding
+
+
+def _require(actor: Actor, right: Right) -> None:
+    if right is not Right.VIEW:
+        require(actor, right)
