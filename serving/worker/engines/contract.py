@@ -78,11 +78,20 @@ class Engine(Protocol):
     called on another thread, for every request, and must be cheap.
     """
 
-    can_yield: bool
-    """Whether `run` yields between layers, so that urgent work can run there."""
-    max_batch_rows: int
-    max_tokens: int
-    """Longest row in tokens; 0 for engines without tokens."""
+    @property
+    def can_yield(self) -> bool:
+        """Whether `run` yields between layers, so that urgent work can run there; valid after `load`."""
+        ...
+
+    @property
+    def max_batch_rows(self) -> int:
+        """Valid after `load`; so is `max_tokens`."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest row in tokens; 0 for engines without tokens."""
+        ...
 
     def load(self) -> None:
         """Raises `LoadFailed`, `OutOfMemory` or `DeviceLost`."""

@@ -1,0 +1,106 @@
+"""What is made of an encoder's token states: embeddings or class scores, rows in the given order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from serving.contract import TensorSpec
+from serving.worker.engines.contract import Tensor
+from serving.worker.engines.encoder.packing import Packing
+from serving.worker.engines.encoder.settings import Pooling
+
+
+class Head(Protocol):
+    def outputs(self) -> tuple[TensorSpec, ...]: ...
+
+    def __call__(self, states: torch.Tensor, packing: Packing) -> dict[str, Tensor]:
+        """[padded, hidden] → named outputs with `packing.rows` rows, in the order they were given."""
+        ...
+
+
+class EmbeddingHead:
+    def __init__(self, hidden: int, pooling: Pooling, *, normalize: bool) -> None:
+        self._hidden = hidden
+        self._pool = _pool_mean if pooling == "mean" else _first_tokens
+        self._normalize = normalize
+
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return embedding_outputs(self._hidden)
+
+    def __call__(self, states: torch.Tensor, packing: Packing) -> dict[str, Tensor]:
+        pooled = self._pool(states, packing).float()
+        if self._normalize:
+            pooled = F.normalize(pooled, dim=1)
+        return {"embedding": Tensor("FP32", _in_given_order(pooled, packing))}
+
+
+class ClassificationHead:
+    """Two linear layers on the first token of each row, as in transformers' classes."""
+
+    def __init__(
+        self,
+        first: tuple[torch.Tensor, torch.Tensor],
+        second: tuple[torch.Tensor, torch.Tensor],
+        activation: Callable[[torch.Tensor], torch.Tensor],
+        labels: tuple[str, ...],
+    ) -> None:
+        self._first, self._second = first, second
+        self._activation = activation
+        self._labels = labels
+
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return classification_outputs(len(self._labels))
+
+    def __call__(self, states: torch.Tensor, packing: Packing) -> dict[str, Tensor]:
+        hidden = self._activation(F.linear(_first_tokens(states, packing), *self._first))
+        logits = _in_given_order(F.linear(hidden, *self._second).float(), packing)
+        return classify(logits, self._labels)
+
+
+def embedding_outputs(hidden: int) -> tuple[TensorSpec, ...]:
+    return (TensorSpec(name="embedding", datatype="FP32", shape=(-1, hidden)),)
+
+
+def classification_outputs(labels: int) -> tuple[TensorSpec, ...]:
+    return (
+        TensorSpec(name="label", datatype="BYTES", shape=(-1,)),
+        TensorSpec(name="score", datatype="FP32", shape=(-1,)),
+        TensorSpec(name="logits", datatype="FP32", shape=(-1, labels)),
+    )
+
+
+def classify(logits: np.ndarray, labels: tuple[str, ...]) -> dict[str, Tensor]:
+    """The best label of each row and its softmax probability, beside the raw logits [rows, labels]."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    best = logits.argmax(axis=1)
+    score = shifted[np.arange(len(best)), best] / shifted.sum(axis=1)
+    names = np.array([labels[index].encode() for index in best.tolist()], object)
+    return {
+        "label": Tensor("BYTES", names),
+        "score": Tensor("FP32", score.astype(np.float32)),
+        "logits": Tensor("FP32", logits),
+    }
+
+
+def _pool_mean(states: torch.Tensor, packing: Packing) -> torch.Tensor:
+    means = [
+        states[group.start : group.stop].view(group.rows, group.length, -1).float().mean(1)
+        for group in packing.groups
+    ]
+    return means[0] if len(means) == 1 else torch.cat(means)
+
+
+def _first_tokens(states: torch.Tensor, packing: Packing) -> torch.Tensor:
+    return states[torch.from_numpy(packing.starts).to(states.device)]
+
+
+def _in_given_order(packed: torch.Tensor, packing: Packing) -> np.ndarray:
+    rows = packed.cpu().numpy()
+    given = np.empty_like(rows)
+    given[packing.order] = rows
+    return given

@@ -1,0 +1,77 @@
+"""Packing: rows of different lengths behind each other in one long sequence, without padding.
+
+Rows are sorted by length, so that rows of equal length form one group and attention runs once per group
+on a dense (rows, length) block. The total is padded to a multiple of 8: few distinct matrix shapes, which
+can be warmed up, and a kernel that is never new to the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+ALIGNMENT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`rows` rows of `length` tokens each, at `start` of the packed sequence."""
+
+    start: int
+    rows: int
+    length: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.rows * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    ids: np.ndarray
+    """int64 [padded]: token ids, zeros behind the last row."""
+    positions: np.ndarray
+    """int64 [padded]: position of each token within its row."""
+    groups: tuple[Group, ...]
+    order: np.ndarray
+    """int64 [rows]: which given row is the n-th packed one."""
+    starts: np.ndarray
+    """int64 [rows]: where the n-th packed row starts."""
+    tokens: int
+    """Without the padding at the end."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.order)
+
+    @property
+    def padded(self) -> int:
+        return len(self.ids)
+
+
+def pack(ids: Sequence[np.ndarray], lengths: Sequence[int]) -> Packing:
+    """Pack rows given as flat id arrays (any integer type) whose rows have `lengths`, in order."""
+    given = np.concatenate(ids) if len(ids) > 1 else ids[0]
+    sizes = np.asarray(lengths, np.int64)
+    order = np.argsort(sizes, kind="stable")
+    tokens = int(sizes.sum())
+    sorted_sizes = sizes[order]
+    ends = np.cumsum(sorted_sizes)
+    within = np.arange(tokens) - np.repeat(ends - sorted_sizes, sorted_sizes)
+    starts = np.cumsum(sizes) - sizes
+    padded = -(-tokens // ALIGNMENT) * ALIGNMENT
+    flat, positions = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
+    flat[:tokens] = given[np.repeat(starts[order], sorted_sizes) + within]
+    positions[:tokens] = within
+    return Packing(flat, positions, _groups(sorted_sizes), order, ends - sorted_sizes, tokens)
+
+
+def _groups(sorted_sizes: np.ndarray) -> tuple[Group, ...]:
+    lengths, counts = np.unique(sorted_sizes, return_counts=True)
+    groups, start = [], 0
+    for length, rows in zip(lengths.tolist(), counts.tolist(), strict=True):
+        groups.append(Group(start, rows, length))
+        start += rows * length
+    return tuple(groups)

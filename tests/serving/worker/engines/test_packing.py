@@ -1,0 +1,31 @@
+"""Packing loses nothing, for any lengths in any order."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.worker.engines.encoder.packing import ALIGNMENT, pack
+
+rows_of_ids = st.lists(st.lists(st.integers(1, 30000), min_size=1, max_size=40), min_size=1, max_size=20)
+
+
+@given(rows_of_ids)
+def test_every_row_is_found_again_at_its_start(rows: list[list[int]]) -> None:
+    packing = pack([np.array(row, np.int32) for row in rows], [len(row) for row in rows])
+    for packed_index, given_index in enumerate(packing.order.tolist()):
+        start = int(packing.starts[packed_index])
+        row = rows[given_index]
+        assert packing.ids[start : start + len(row)].tolist() == row
+        assert packing.positions[start : start + len(row)].tolist() == list(range(len(row)))
+
+
+@given(rows_of_ids)
+def test_the_groups_cover_the_tokens_without_a_gap(rows: list[list[int]]) -> None:
+    packing = pack([np.array([token for row in rows for token in row])], [len(row) for row in rows])
+    assert [group.start for group in packing.groups] == [0, *(group.stop for group in packing.groups[:-1])]
+    assert packing.groups[-1].stop == packing.tokens == sum(len(row) for row in rows)
+    assert len({group.length for group in packing.groups}) == len(packing.groups)
+    assert packing.padded % ALIGNMENT == 0
+    assert packing.padded - packing.tokens < ALIGNMENT
