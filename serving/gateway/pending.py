@@ -1,0 +1,76 @@
+"""A request between admission and its one outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from serving.wire import Result, TensorHead
+
+if TYPE_CHECKING:
+    from serving.gateway.replicas import Replica
+    from serving.gateway.routing import Lane
+
+
+class Payload(NamedTuple):
+    """What the worker gets: tensors in order, and the token count of each row for text."""
+
+    rows: int
+    tokens: int
+    """Engines without tokens count one per row."""
+    row_tokens: tuple[int, ...]
+    heads: tuple[TensorHead, ...]
+    parts: list[bytes | memoryview]
+
+
+class Answer(NamedTuple):
+    result: Result
+    body: memoryview
+
+
+class Pending:
+    """One request in flight. `outcome` gets an `Answer` or a `DataPlaneError`, exactly once."""
+
+    __slots__ = (
+        "deadline",
+        "deaths",
+        "expires",
+        "id",
+        "is_abandoned",
+        "key_id",
+        "lane",
+        "outcome",
+        "payload",
+        "predicted_us",
+        "replica",
+    )
+
+    def __init__(
+        self,
+        request_id: int,
+        lane: Lane,
+        key_id: str,
+        payload: Payload,
+        deadline: float,
+        expires: float,
+        outcome: asyncio.Future[Answer],
+    ) -> None:
+        self.id = request_id
+        self.lane = lane
+        self.key_id = key_id
+        self.payload: Payload | None = payload
+        """Kept for a retry; dropped as soon as there is an outcome."""
+        self.deadline = deadline
+        """Monotonic seconds."""
+        self.expires = expires
+        """When the gateway gives up waiting: the deadline, or later where the profile runs late work."""
+        self.outcome = outcome
+        self.predicted_us = lane.predict_us(payload.rows, payload.tokens)
+        self.deaths = 0
+        self.is_abandoned = False
+        """The client is gone; only what it used still counts."""
+        self.replica: Replica | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return not self.outcome.done()

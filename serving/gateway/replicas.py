@@ -1,0 +1,293 @@
+"""The replicas this gateway can reach, and which of them gets the next request.
+
+Every address a deployment names is connected and kept connected (a new try each 100 ms), so that a
+restarted worker is used again as soon as it says it accepts, without anybody else being asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import structlog
+
+from serving.contract import ReplicaSpec
+from serving.gateway.link import Link
+from serving.gateway.pending import Pending
+from serving.wire import (
+    PROTOCOL_VERSION,
+    Failure,
+    Frame,
+    FrameError,
+    Hello,
+    Infer,
+    Kind,
+    Result,
+    decode_failure,
+    decode_hello,
+    decode_result,
+    encode,
+)
+
+log = structlog.get_logger("tidegate.gateway.replicas")
+
+RECONNECT_S = 0.1
+MISMATCH_S = 1.0
+CONNECT_TIMEOUT_S = 2.0
+PING_S = 1.0
+SILENT_PINGS = 5
+"""A link on which nothing came for this many pings is taken for dead (a host that vanished)."""
+UNKNOWN_LOAD_S = 5.0
+"""Retry-After while no start of the version was seen yet."""
+
+
+class Outcomes(Protocol):
+    """Who is told what became of requests."""
+
+    def on_result(self, pending: Pending, result: Result, body: memoryview) -> None: ...
+
+    def on_failure(self, pending: Pending, failure: Failure) -> None: ...
+
+    def on_link_lost(self, lost: list[Pending]) -> None: ...
+
+
+class Replica:
+    """One worker: its link, its state by its own word, and what this gateway has outstanding there."""
+
+    def __init__(self, spec: ReplicaSpec, pool: ReplicaPool) -> None:
+        self.spec = spec
+        self._pool = pool
+        self.link: Link | None = None
+        self.epoch = 0
+        self.is_accepting = False
+        self.is_removed = False
+        self.outstanding_us = 0
+        self.in_flight: dict[int, Pending] = {}
+        self._is_mismatch = False
+        self._closed = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._keep_connected())
+
+    # ------------------------------------------------------------ requests
+
+    def send(self, pending: Pending, infer: Infer) -> None:
+        """Raises `FrameError` when the request does not fit a frame."""
+        assert self.link is not None and pending.payload is not None
+        frame = encode(Kind.INFER, pending.id, infer, *pending.payload.parts)
+        self.link.send(frame)
+        self.in_flight[pending.id] = pending
+        self.outstanding_us += pending.predicted_us
+        pending.replica = self
+
+    def cancel(self, pending: Pending) -> None:
+        """Ask the worker to drop it; its answer still comes and settles what ran."""
+        if self.link is not None:
+            self.link.send(encode(Kind.CANCEL, pending.id))
+
+    def remove(self) -> None:
+        """Nothing new goes there; the link ends with the last answer."""
+        self.is_removed = True
+        self._set_accepting(False)
+        self._task.cancel()
+        self._close_if_done()
+
+    def close(self) -> None:
+        self._task.cancel()
+        if self.link is not None:
+            self.link.close()
+
+    # ------------------------------------------------------------ the link's side
+
+    def on_frames(self, link: Link, frames: Sequence[Frame]) -> None:
+        for request_id, kind, header, body in frames:
+            if kind == Kind.RESULT:
+                pending = self._take(request_id)
+                if pending is not None:
+                    self._pool.outcomes.on_result(pending, decode_result(header), body)
+            elif kind == Kind.ERROR:
+                pending = self._take(request_id)
+                if pending is not None:
+                    self._pool.outcomes.on_failure(pending, decode_failure(header))
+            elif kind == Kind.HELLO:
+                self._greet(link, decode_hello(header))
+            elif kind == Kind.PING:
+                link.send(encode(Kind.PONG, request_id))
+            elif kind != Kind.PONG:
+                raise FrameError(f"a gateway takes no frames of kind {kind}")
+        if self.is_removed:
+            self._close_if_done()
+
+    def on_lost(self, link: Link) -> None:
+        if link is not self.link:
+            return
+        self.link = None
+        self._set_accepting(False)
+        self._closed.set()
+        lost = list(self.in_flight.values())
+        self.in_flight.clear()
+        self.outstanding_us = 0
+        if lost:
+            log.warning("replica.lost", replica=self.spec.id, in_flight=len(lost))
+            self._pool.outcomes.on_link_lost(lost)
+
+    def _take(self, request_id: int) -> Pending | None:
+        pending = self.in_flight.pop(request_id, None)
+        if pending is not None:
+            self.outstanding_us -= pending.predicted_us
+        return pending
+
+    def _greet(self, link: Link, hello: Hello) -> None:
+        """Raises `FrameError` when this is not the worker the deployment means."""
+        self._is_mismatch = True
+        if hello.protocol != PROTOCOL_VERSION:
+            raise FrameError(f"worker speaks protocol {hello.protocol}, not {PROTOCOL_VERSION}")
+        if (hello.replica_id, hello.version_id) != (self.spec.id, self.spec.version_id):
+            raise FrameError(f"{hello.replica_id} of {hello.version_id} answers at {self.spec.address}")
+        if hello.epoch < self.epoch:
+            # A replaced worker that outlived its replacement's start.
+            raise FrameError(f"epoch {hello.epoch} is older than {self.epoch}")
+        self._is_mismatch = False
+        self.epoch = hello.epoch
+        self._set_accepting(hello.is_accepting and not self.is_removed)
+
+    def _set_accepting(self, is_accepting: bool) -> None:
+        if is_accepting != self.is_accepting:
+            self.is_accepting = is_accepting
+            self._pool.on_accepting(self)
+
+    def _close_if_done(self) -> None:
+        if not self.in_flight and self.link is not None:
+            self.link.close()
+
+    # ------------------------------------------------------------ staying connected
+
+    async def _keep_connected(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    link = await _connect(self.spec.address, self)
+            except (OSError, TimeoutError):
+                await asyncio.sleep(RECONNECT_S)
+                continue
+            except ValueError as error:
+                log.error("replica.bad_address", replica=self.spec.id, reason=str(error))
+                return
+            await self._watch(link)
+            # Somebody else answers at this address: no reason to ask ten times a second.
+            await asyncio.sleep(MISMATCH_S if self._is_mismatch else RECONNECT_S)
+
+    async def _watch(self, link: Link) -> None:
+        """Until the link is lost: ping it, and close it when nothing comes back."""
+        silent = seen = 0
+        while not self._closed.is_set():
+            try:
+                async with asyncio.timeout(PING_S):
+                    await self._closed.wait()
+            except TimeoutError:
+                silent = silent + 1 if link.received == seen else 0
+                seen = link.received
+                if silent >= SILENT_PINGS:
+                    log.warning("replica.silent", replica=self.spec.id)
+                    link.close()
+                else:
+                    link.send(encode(Kind.PING, silent))
+
+    def adopt(self, link: Link) -> None:
+        """The link is the current one from its first byte on."""
+        self._closed.clear()
+        self.link = link
+
+
+async def _connect(address: str, replica: Replica) -> Link:
+    """Raises `OSError`, or `ValueError` for an address that is neither `unix:…` nor `tcp:host:port`."""
+    loop = asyncio.get_running_loop()
+    link = Link(replica)
+    kind, _, place = address.partition(":")
+    replica.adopt(link)
+    try:
+        if kind == "unix":
+            await loop.create_unix_connection(lambda: link, place)
+        elif kind == "tcp":
+            host, _, port = place.rpartition(":")
+            await loop.create_connection(lambda: link, host.strip("[]"), int(port))
+        else:
+            raise ValueError(f"address {address!r} is neither unix: nor tcp:")
+    except BaseException:
+        replica.link = None
+        raise
+    return link
+
+
+class ReplicaPool:
+    """All replicas by id, and those that accept by version."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self.outcomes = outcomes
+        self.replicas: dict[str, Replica] = {}
+        self._accepting: dict[str, list[Replica]] = {}
+        self._gone_at: dict[str, float] = {}
+        self._load_s: dict[str, float] = {}
+
+    def update(self, specs: Iterable[ReplicaSpec]) -> None:
+        """Connect to what is new, let go of what is no longer wanted."""
+        wanted = {spec.id: spec for spec in specs}
+        for replica_id, replica in list(self.replicas.items()):
+            if wanted.get(replica_id) != replica.spec:
+                del self.replicas[replica_id]
+                replica.remove()
+        for replica_id, spec in wanted.items():
+            if replica_id not in self.replicas:
+                self.replicas[replica_id] = Replica(spec, self)
+        versions = {spec.version_id for spec in wanted.values()}
+        for memory in (self._gone_at, self._load_s):
+            for version_id in memory.keys() - versions:
+                del memory[version_id]
+
+    def on_accepting(self, replica: Replica) -> None:
+        version_id = replica.spec.version_id
+        accepting = [other for other in self.replicas.values() if other.spec.version_id == version_id]
+        accepting = [other for other in accepting if other.is_accepting]
+        if accepting:
+            self._accepting[version_id] = accepting
+            self._note_back(version_id)
+        else:
+            self._accepting.pop(version_id, None)
+            self._gone_at.setdefault(version_id, time.monotonic())
+        log.info(
+            "replica.accepting" if replica.is_accepting else "replica.not_accepting",
+            replica=replica.spec.id,
+            epoch=replica.epoch,
+        )
+
+    def is_ready(self, version_id: str) -> bool:
+        return version_id in self._accepting
+
+    def choose(self, version_id: str) -> Replica | None:
+        """Power of two choices by predicted outstanding work (Mitzenmacher 2001)."""
+        accepting = self._accepting.get(version_id)
+        if not accepting:
+            return None
+        count = len(accepting)
+        if count == 1:
+            return accepting[0]
+        first = int(random.random() * count)
+        second = (first + 1 + int(random.random() * (count - 1))) % count
+        one, other = accepting[first], accepting[second]
+        return one if one.outstanding_us <= other.outstanding_us else other
+
+    def retry_after_s(self, version_id: str) -> float:
+        """When a replica of the version should be back, from how long it took before."""
+        load_s = self._load_s.get(version_id, UNKNOWN_LOAD_S)
+        gone_s = time.monotonic() - self._gone_at.get(version_id, time.monotonic())
+        return max(0.5, load_s - gone_s)
+
+    def close(self) -> None:
+        for replica in self.replicas.values():
+            replica.close()
+
+    def _note_back(self, version_id: str) -> None:
+        gone_at = self._gone_at.pop(version_id, None)
+        if gone_at is not None:
+            self._load_s[version_id] = min(600.0, time.monotonic() - gone_at)

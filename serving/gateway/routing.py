@@ -1,0 +1,126 @@
+"""Model name (and pinned number) → the version that answers, with everything constant about that path.
+
+A *lane* is one tenant × model × version × endpoint: its profile, its series, its part of the headers.
+Lanes are built once and looked up on the hot path; a change of configuration drops them all.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect
+from itertools import accumulate
+
+import msgspec
+
+from serving.contract import ModelEntry, ProfileEntry, VersionEntry
+from serving.errors import ModelNotFound, ModelNotReady
+from serving.gateway.metrics import Metrics, SeriesRecorder
+from serving.gateway.snapshot import Grant, Snapshot
+
+UNMEASURED_US_PER_ROW = 1000
+
+
+class Lane:
+    """Constant facts of one tenant × model × version × endpoint."""
+
+    __slots__ = (
+        "_base_us",
+        "_row_us",
+        "_token_us",
+        "deadline_s",
+        "max_wait_us",
+        "model",
+        "model_json",
+        "number_header",
+        "profile",
+        "refuses_late",
+        "series",
+        "target_us",
+        "tenant_id",
+        "version",
+    )
+
+    def __init__(
+        self, tenant_id: str, version: VersionEntry, profile: ProfileEntry, series: SeriesRecorder
+    ) -> None:
+        self.tenant_id = tenant_id
+        self.model = version.model
+        self.model_json = msgspec.json.encode(version.model)
+        self.version = version
+        self.number_header = b"%d" % version.number
+        self.profile = profile
+        self.series = series
+        self.deadline_s = profile.deadline_ms / 1000
+        self.target_us = round(profile.target_p95_ms * 1000)
+        self.max_wait_us = round(profile.max_wait_ms * 1000)
+        self.refuses_late = profile.late_policy == "refuse"
+        cost = version.cost
+        self._base_us = 0.0 if cost is None else cost.a_ms * 1000
+        self._row_us = UNMEASURED_US_PER_ROW if cost is None else cost.b_ms_per_row * 1000
+        self._token_us = 0.0 if cost is None else cost.c_ms_per_token * 1000
+
+    def predict_us(self, rows: int, tokens: int) -> int:
+        """Device time of this request alone: what it adds to a replica's outstanding work."""
+        return max(1, int(self._base_us + self._row_us * rows + self._token_us * tokens))
+
+
+class Router:
+    def __init__(self, snapshot: Snapshot, metrics: Metrics) -> None:
+        self._snapshot = snapshot
+        self._metrics = metrics
+        self._lanes: dict[tuple[str, str, str], Lane] = {}
+
+    def forget(self) -> None:
+        """The configuration changed: build lanes anew from it."""
+        self._lanes.clear()
+
+    def model(self, grant: Grant, name: str) -> ModelEntry:
+        """Raises `ModelNotFound`, alike for what does not exist and what was not granted."""
+        model = self._snapshot.models.get(name)
+        if model is None or not grant.may_use(model):
+            raise ModelNotFound(f"the model {name[:200]!r} does not exist", param="model")
+        return model
+
+    def version(self, grant: Grant, name: str, pin: str | None) -> VersionEntry:
+        """Raises `ModelNotFound`, or `ModelNotReady` when nothing of the model is deployed."""
+        model = self.model(grant, name)
+        version_id = _by_weight(model) if pin is None else model.versions.get(pin)
+        version = self._snapshot.versions.get(version_id) if version_id is not None else None
+        if version is not None:
+            return version
+        if pin is not None:
+            message = f"the model {name!r} has no deployed version {pin[:20]!r}"
+            raise ModelNotFound(message, param="model")
+        raise ModelNotReady(f"the model {name!r} is not deployed", retry_after_s=5.0)
+
+    def lane(self, grant: Grant, name: str, pin: str | None, endpoint: str) -> Lane:
+        """Raises as `version`."""
+        version = self.version(grant, name, pin)
+        key = (grant.tenant.id, version.id, endpoint)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = self._build(grant.tenant.id, version, endpoint)
+        return lane
+
+    def _build(self, tenant_id: str, version: VersionEntry, endpoint: str) -> Lane:
+        profile = self._snapshot.profile_table.resolve(tenant_id, version.model, endpoint)
+        series = self._metrics.series(
+            tenant_id,
+            version.model,
+            version.id,
+            endpoint,
+            profile.sla_class,
+            round(profile.target_p95_ms * 1000),
+            version.price_micro_per_device_hour,
+        )
+        return Lane(tenant_id, version, profile, series)
+
+
+def _by_weight(model: ModelEntry) -> str | None:
+    routes = model.routes
+    if len(routes) <= 1:
+        return routes[0].version_id if routes else None
+    edges = list(accumulate(max(0, route.weight) for route in routes))
+    if edges[-1] <= 0:
+        return routes[0].version_id
+    return routes[bisect(edges, random.random() * edges[-1])].version_id
