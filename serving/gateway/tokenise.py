@@ -1,0 +1,210 @@
+"""Text → token ids, before scheduling: lengths are known to the scheduler and the model's core only computes.
+
+Each version uses its own tokenizer, from `tokenizer.json` of its artifact. Version options: `max_tokens`
+(special tokens included) and `truncate` (else a text that is too long is refused).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from pathlib import Path
+
+import structlog
+from tokenizers import Tokenizer
+
+from serving.contract import VersionEntry
+from serving.errors import InputTooLong, InvalidRequest, ModelNotReady
+
+log = structlog.get_logger("tidegate.gateway.tokenise")
+
+DEFAULT_MAX_TOKENS = 512
+CHARS_PER_TOKEN = 64
+"""No text needs more characters than this per token it may keep; what lies beyond is not even looked at."""
+INLINE_CHARS = 2000
+"""Up to about 1–2 ms of work is done on the event loop; more goes to a thread, in slices."""
+SLICE_TEXTS = 64
+
+
+class IdCache:
+    """Token ids by text, least recently used out, bounded in bytes.
+
+    The tenant is part of the key: how long an answer took must not tell one tenant what another one sent.
+    """
+
+    _OVERHEAD_BYTES = 200
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._ids: OrderedDict[bytes, bytes] = OrderedDict()
+        self.size_bytes = 0
+
+    @staticmethod
+    def key(tenant_id: str, version_id: str, text: str) -> bytes:
+        salt = f"{tenant_id}\n{version_id}\n"
+        return blake2b((salt + text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    def get(self, key: bytes) -> bytes | None:
+        ids = self._ids.get(key)
+        if ids is not None:
+            self._ids.move_to_end(key)
+        return ids
+
+    def put(self, key: bytes, ids: bytes) -> None:
+        if key in self._ids:
+            return
+        self._ids[key] = ids
+        self.size_bytes += len(ids) + self._OVERHEAD_BYTES
+        while self.size_bytes > self._limit:
+            _, old = self._ids.popitem(last=False)
+            self.size_bytes -= len(old) + self._OVERHEAD_BYTES
+
+
+class Tokeniser:
+    """One version's tokenizer with its limits."""
+
+    def __init__(self, version: VersionEntry) -> None:
+        """Reads the artifact. Raises `OSError` or `ValueError` when it holds no usable tokenizer."""
+        path = Path(version.artifact_path) / "tokenizer.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing")
+        self.version_id = version.id
+        self.max_tokens = int(version.options.get("max_tokens") or DEFAULT_MAX_TOKENS)
+        self.is_truncating = bool(version.options.get("truncate", True))
+        self._tokenizer = Tokenizer.from_file(str(path))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        if self.is_truncating:
+            self._tokenizer.enable_truncation(self.max_tokens)
+        self.vocabulary = self._tokenizer.get_vocab_size()
+
+    def encode(self, texts: Sequence[str]) -> list[bytes]:
+        """INT32 ids of each text. Raises `InputTooLong` or `InvalidRequest`."""
+        try:
+            encodings = self._tokenizer.encode_batch_fast([self._bounded(text) for text in texts])
+        except UnicodeEncodeError:
+            raise InvalidRequest("a text is not valid Unicode") from None
+        return [self._ids(encoding.ids, index) for index, encoding in enumerate(encodings)]
+
+    def check_ids(self, rows: Sequence[Sequence[int]]) -> list[bytes]:
+        """Ids a client made itself. Raises `InputTooLong` or `InvalidRequest`."""
+        out = []
+        for index, row in enumerate(rows):
+            if not row:
+                raise InvalidRequest(f"input {index} is an empty list of tokens", param="input")
+            if min(row) < 0 or max(row) >= self.vocabulary:
+                raise InvalidRequest(
+                    f"input {index} has a token id outside 0…{self.vocabulary - 1}", param="input"
+                )
+            out.append(self._ids(list(row), index))
+        return out
+
+    def _bounded(self, text: str) -> str:
+        limit = self.max_tokens * CHARS_PER_TOKEN
+        if len(text) <= limit:
+            return text
+        if self.is_truncating:
+            return text[:limit]
+        raise InputTooLong(
+            f"a text has {len(text)} characters; more than {limit} cannot fit in {self.max_tokens} tokens",
+            param="input",
+            numbers={"characters": len(text), "max_characters": limit, "max_tokens": self.max_tokens},
+        )
+
+    def _ids(self, ids: list[int], index: int) -> bytes:
+        if len(ids) > self.max_tokens:
+            if not self.is_truncating:
+                raise InputTooLong(
+                    f"input {index} has {len(ids)} tokens; this model takes {self.max_tokens}",
+                    param="input",
+                    numbers={"index": index, "tokens": len(ids), "max_tokens": self.max_tokens},
+                )
+            ids = ids[: self.max_tokens]
+        return array("i", ids).tobytes()
+
+
+class Tokenisers:
+    """The tokenizers of the deployed versions, loaded once each, and the cache in front of them."""
+
+    def __init__(self, cache_bytes: int = 32 << 20) -> None:
+        self.cache = IdCache(cache_bytes)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
+        self._loaded: dict[str, asyncio.Future[Tokeniser]] = {}
+
+    def update(self, versions: Iterable[VersionEntry]) -> None:
+        """Start to load what is new (text engines only), forget what is gone."""
+        wanted = {version.id: version for version in versions if version.engine == "encoder"}
+        for version_id in self._loaded.keys() - wanted.keys():
+            self._loaded.pop(version_id).cancel()
+        for version_id, version in wanted.items():
+            if version_id not in self._loaded:
+                self._load(version)
+
+    def ready(self, version_id: str) -> Tokeniser | None:
+        future = self._loaded.get(version_id)
+        is_there = future is not None and future.done() and not future.cancelled()
+        return future.result() if is_there and future is not None and not future.exception() else None
+
+    async def wait(self, version: VersionEntry) -> Tokeniser:
+        """Raises `ModelNotReady` when the artifact holds no usable tokenizer."""
+        future = self._loaded.get(version.id) or self._load(version)
+        try:
+            return await asyncio.shield(future)
+        except (OSError, ValueError):
+            raise ModelNotReady("the tokenizer of this version cannot be loaded", retry_after_s=10) from None
+
+    async def rows(self, tenant_id: str, version: VersionEntry, texts: Sequence[str]) -> list[bytes]:
+        """Ids of each text, from the cache where known. Raises as `Tokeniser.encode` and `wait`."""
+        tokeniser = self.ready(version.id) or await self.wait(version)
+        cache = self.cache
+        keys = [cache.key(tenant_id, version.id, text) for text in texts]
+        rows = [cache.get(key) for key in keys]
+        missing = [index for index, ids in enumerate(rows) if ids is None]
+        if missing:
+            found = await self._encode(tokeniser, [texts[index] for index in missing])
+            for index, ids in zip(missing, found, strict=True):
+                rows[index] = ids
+                cache.put(keys[index], ids)
+        return [ids for ids in rows if ids is not None]
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _encode(self, tokeniser: Tokeniser, texts: list[str]) -> list[bytes]:
+        if sum(map(len, texts)) <= INLINE_CHARS:
+            return tokeniser.encode(texts)
+        loop = asyncio.get_running_loop()
+        out: list[bytes] = []
+        for start in range(0, len(texts), SLICE_TEXTS):
+            part = texts[start : start + SLICE_TEXTS]
+            out += await loop.run_in_executor(self._executor, tokeniser.encode, part)
+        return out
+
+    def _load(self, version: VersionEntry) -> asyncio.Future[Tokeniser]:
+        future = asyncio.get_running_loop().run_in_executor(self._executor, _load, version)
+        self._loaded[version.id] = future
+        future.add_done_callback(lambda done: self._forget_failure(version.id, done))
+        return future
+
+    def _forget_failure(self, version_id: str, future: asyncio.Future[Tokeniser]) -> None:
+        """A failed load is tried again by the next request that needs it."""
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            log.error("tokenizer.failed", version=version_id, reason=str(error))
+            if self._loaded.get(version_id) is future:
+                del self._loaded[version_id]
+
+
+def _load(version: VersionEntry) -> Tokeniser:
+    try:
+        return Tokeniser(version)
+    except OSError:
+        raise
+    except Exception as error:  # the tokenizers library raises bare Exception for a malformed file
+        raise ValueError(str(error)) from error
