@@ -1,0 +1,194 @@
+"""What this gateway counts on the hot path, and the frame it makes of it once a second.
+
+A recorder is fetched once per lane; recording is a handful of integer additions. The set of recorders is
+bounded: what does not fit, and every unknown model, is counted as `other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from serving.contract import SlaClass
+from serving.telemetry.frames import STAGES, Series
+from serving.telemetry.histogram import Histogram
+from serving.wire import Stages
+
+MAX_SERIES = 4096
+OTHER = "other"
+_US_PER_HOUR = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesLabels:
+    tenant_id: str
+    model: str
+    version_id: str
+    endpoint: str
+    sla_class: SlaClass
+
+
+@dataclass(slots=True)
+class Counts:
+    """Sums and histograms of some span of time."""
+
+    answered: int = 0
+    kept: int = 0
+    rows: int = 0
+    tokens: int = 0
+    device_us: int = 0
+    cost_micro: int = 0
+    shared: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+    closes: dict[str, int] = field(default_factory=dict)
+    batch_rows: Histogram = field(default_factory=Histogram)
+    stages: tuple[Histogram, ...] = field(default_factory=lambda: tuple(Histogram() for _ in STAGES))
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.answered or self.failed or self.device_us)
+
+    def merge(self, other: Counts) -> None:
+        self.answered += other.answered
+        self.kept += other.kept
+        self.rows += other.rows
+        self.tokens += other.tokens
+        self.device_us += other.device_us
+        self.cost_micro += other.cost_micro
+        self.shared += other.shared
+        for mine, theirs in ((self.failed, other.failed), (self.closes, other.closes)):
+            for name, count in theirs.items():
+                mine[name] = mine.get(name, 0) + count
+        self.batch_rows.merge(other.batch_rows)
+        for stage, recorded in zip(self.stages, other.stages, strict=True):
+            stage.merge(recorded)
+
+
+class SeriesRecorder:
+    """One tenant × model × version × endpoint × class of this gateway."""
+
+    __slots__ = ("_cost_rest", "labels", "pending", "price_micro_per_hour", "target_us", "total", "window")
+
+    def __init__(self, labels: SeriesLabels) -> None:
+        self.labels = labels
+        self.target_us = 0
+        self.price_micro_per_hour = 0
+        self.pending = 0
+        """Requests of this series in flight now."""
+        self.window = Counts()
+        self.total = Counts()
+        self._cost_rest = 0
+
+    def answered(self, stages: Stages, gateway_us: int, total_us: int, rows: int, tokens: int) -> None:
+        """One good answer: its stages (microseconds) and what it used."""
+        window = self.window
+        window.answered += 1
+        window.rows += rows
+        window.tokens += tokens
+        window.device_us += stages.device_us
+        if total_us <= self.target_us:
+            window.kept += 1
+        if stages.batch_requests > 1:
+            window.shared += 1
+        close = stages.close
+        window.closes[close] = window.closes.get(close, 0) + 1
+        window.batch_rows.record(stages.batch_rows)
+        in_gateway, queue, batch_wait, execute, post, total = window.stages
+        in_gateway.record(gateway_us)
+        queue.record(stages.queue_us)
+        batch_wait.record(stages.batch_wait_us)
+        execute.record(stages.execute_us + stages.interrupted_us)
+        post.record(stages.post_us)
+        total.record(total_us)
+
+    def failed(self, code: str) -> None:
+        failed = self.window.failed
+        failed[code] = failed.get(code, 0) + 1
+
+    def used(self, device_us: int) -> None:
+        """Device time of a request that was not answered."""
+        self.window.device_us += device_us
+
+    def take(self) -> Series | None:
+        """What was counted since the last take, None when nothing was and nothing is in flight."""
+        window = self.window
+        if window.is_empty and not self.pending:
+            return None
+        window.cost_micro = self._cost_of(window.device_us)
+        self.window = Counts()
+        self.total.merge(window)
+        return self._series(window)
+
+    def _cost_of(self, device_us: int) -> int:
+        """Micro-units; the rest below one is carried over, so that sums stay exact."""
+        cost, self._cost_rest = divmod(device_us * self.price_micro_per_hour + self._cost_rest, _US_PER_HOUR)
+        return cost
+
+    def _series(self, window: Counts) -> Series:
+        labels = self.labels
+        return Series(
+            tenant_id=labels.tenant_id,
+            model=labels.model,
+            version_id=labels.version_id,
+            endpoint=labels.endpoint,
+            sla_class=labels.sla_class,
+            target_us=self.target_us,
+            answered=window.answered,
+            failed=window.failed,
+            kept=window.kept,
+            rows=window.rows,
+            tokens=window.tokens,
+            device_us=window.device_us,
+            cost_micro=window.cost_micro,
+            shared=window.shared,
+            batch_rows=window.batch_rows.counts,
+            batch_rows_sum=window.batch_rows.sum,
+            closes=window.closes,
+            stages={name: stage.counts for name, stage in zip(STAGES, window.stages, strict=True)},
+            stage_sums={name: stage.sum for name, stage in zip(STAGES, window.stages, strict=True)},
+            pending=self.pending,
+        )
+
+
+class Metrics:
+    """All recorders of a gateway."""
+
+    def __init__(self) -> None:
+        self._recorders: dict[SeriesLabels, SeriesRecorder] = {}
+
+    def series(
+        self,
+        tenant_id: str,
+        model: str,
+        version_id: str,
+        endpoint: str,
+        sla_class: SlaClass,
+        target_us: int = 0,
+        price_micro_per_hour: int = 0,
+    ) -> SeriesRecorder:
+        labels = SeriesLabels(tenant_id, model, version_id, endpoint, sla_class)
+        recorder = self._recorders.get(labels)
+        if recorder is None:
+            if len(self._recorders) >= MAX_SERIES:
+                labels = SeriesLabels(OTHER, OTHER, "", endpoint, "standard")
+            recorder = self._recorders.setdefault(labels, SeriesRecorder(labels))
+        recorder.target_us = target_us
+        recorder.price_micro_per_hour = price_micro_per_hour
+        return recorder
+
+    def unrouted(self, tenant_id: str, endpoint: str) -> SeriesRecorder:
+        """Where refusals are counted that never got as far as a model of the platform."""
+        return self.series(tenant_id, OTHER, "", endpoint, "standard")
+
+    def take(self) -> tuple[Series, ...]:
+        """The series of a frame."""
+        taken = (recorder.take() for recorder in self._recorders.values())
+        return tuple(series for series in taken if series is not None)
+
+    def totals(self) -> Iterator[tuple[SeriesRecorder, Counts]]:
+        """Each recorder with everything it ever counted, the unfinished second included."""
+        for recorder in self._recorders.values():
+            whole = Counts()
+            whole.merge(recorder.total)
+            whole.merge(recorder.window)
+            yield recorder, whole
