@@ -1,0 +1,314 @@
+"""Open Inference Protocol v2 over HTTP: JSON and binary tensors, metadata, health.
+
+Extensions: `binary_tensor_data`, and of the schedule extension `parameters.timeout` (µs, tightens the
+deadline). `priority` is accepted and has no effect: the SLA profile decides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from serving.contract import ModelEntry, TensorSpec, VersionEntry
+from serving.errors import DataPlaneError, InvalidJson, InvalidRequest, InvalidTensor
+from serving.gateway import tensors
+from serving.gateway.exchange import Headers
+from serving.gateway.inputs import Inputs, Texts, check_rows
+from serving.gateway.pending import Answer, Payload
+from serving.gateway.routing import Lane
+from serving.wire import TensorHead
+
+ENDPOINT = "infer"
+SERVER = {"name": "tidegate", "version": "0.1.0", "extensions": ["binary_tensor_data", "schedule_policy"]}
+TEXT_INPUT = TensorSpec(name="text", datatype="BYTES", shape=(-1,))
+HEADER_LENGTH = b"inference-header-content-length"
+JSON_TYPE = (b"content-type", b"application/json")
+BINARY_TYPE = (b"content-type", b"application/octet-stream")
+
+
+class InputTensor(msgspec.Struct):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] = {}
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class OutputWish(msgspec.Struct):
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class InferBody(msgspec.Struct):
+    inputs: list[InputTensor]
+    id: str = ""
+    parameters: dict[str, Any] = {}
+    outputs: list[OutputWish] | None = None
+
+
+_decode = msgspec.json.Decoder(InferBody).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class InferCall:
+    """One parsed `/infer` request."""
+
+    __slots__ = ("_raw", "body", "timeout_us")
+    endpoint = ENDPOINT
+
+    def __init__(self, headers: dict[bytes, bytes], content: bytes) -> None:
+        """Raises `InvalidJson` or `InvalidRequest`."""
+        length = headers.get(HEADER_LENGTH)
+        json_bytes = len(content) if length is None else _header_length(length, len(content))
+        self._raw = memoryview(content)[json_bytes:]
+        self.body: InferBody | None = (
+            None if json_bytes == 0 and length is not None else _parse(content, json_bytes)
+        )
+        parameters = self.body.parameters if self.body is not None else {}
+        self.timeout_us = _timeout_us(parameters) if parameters else None
+
+    def inputs(self, version: VersionEntry) -> Inputs:
+        """Raises `InvalidTensor` or `InvalidRequest`."""
+        specs = version.inputs or ((TEXT_INPUT,) if version.engine == "encoder" else ())
+        given = self._single(specs) if self.body is None else self.body.inputs
+        _check_names(given, specs)
+        by_name = {spec.name: spec for spec in specs}
+        datas = self._datas(given)
+        rows = 0
+        for tensor in given:
+            _check_spec(tensor, by_name.get(tensor.name), version)
+            if rows and tensor.shape[0] != rows:
+                raise InvalidTensor("inputs disagree about the batch dimension", param=tensor.name)
+            rows = tensor.shape[0]
+        check_rows(rows, "inputs")
+        if version.engine == "encoder":
+            return Texts(_texts(given[0], datas[0]))
+        return _payload(given, datas, rows)
+
+    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[Headers, bytes]:
+        """Headers (without length) and body. Raises `InvalidRequest` for an output that is not there."""
+        heads, bodies = answer.result.tensors, _bodies(answer)
+        texts: list[bytes] = []
+        raws: list[memoryview] = []
+        for index, is_binary in self._chosen(heads):
+            head, raw = heads[index], bodies[index]
+            texts.append(_output(head, raw, is_binary))
+            if is_binary:
+                raws.append(raw)
+        client_id = self.body.id if self.body is not None else ""
+        identity = b'"id":%b,' % _encode(client_id) if client_id else b""
+        text = b'{"model_name":%b,"model_version":"%b",%b"outputs":[%b]}' % (
+            lane.model_json,
+            lane.number_header,
+            identity,
+            b",".join(texts),
+        )
+        if not raws:
+            return [JSON_TYPE], text
+        length = (b"inference-header-content-length", b"%d" % len(text))
+        return [BINARY_TYPE, length], b"".join((text, *raws))
+
+    # ------------------------------------------------------------ parts
+
+    def _single(self, specs: tuple[TensorSpec, ...]) -> list[InputTensor]:
+        """A body of nothing but one tensor's bytes (header length 0): its shape follows from its size."""
+        if len(specs) != 1:
+            raise InvalidRequest("a raw binary request needs a model with exactly one input")
+        spec, size = specs[0], self._raw.nbytes
+        shape, item_bytes = list(spec.shape), tensors.item_bytes(spec.datatype)
+        if item_bytes is None:
+            shape = [1]
+        elif -1 in shape[1:]:
+            raise InvalidRequest(f"the shape of {spec.name!r} does not follow from a raw binary request")
+        else:
+            shape[0] = size // max(1, item_bytes * math.prod(shape[1:]))
+        parameters = {"binary_data_size": size}
+        return [InputTensor(name=spec.name, shape=shape, datatype=spec.datatype, parameters=parameters)]
+
+    def _datas(self, given: list[InputTensor]) -> list[msgspec.Raw | memoryview]:
+        """The data of each tensor, JSON text or raw bytes; the raw ones lie behind the JSON in order."""
+        out: list[msgspec.Raw | memoryview] = []
+        at = 0
+        for tensor in given:
+            size = tensor.parameters.get("binary_data_size") if tensor.parameters else None
+            if size is None:
+                if not tensor.data:
+                    raise InvalidTensor(f"input {tensor.name!r} has no data", param=tensor.name)
+                out.append(tensor.data)
+                continue
+            if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= self._raw.nbytes - at:
+                message = f"input {tensor.name!r}: binary_data_size {size!r} does not fit the body"
+                raise InvalidTensor(message, param=tensor.name)
+            out.append(self._raw[at : at + size])
+            at += size
+        if at != self._raw.nbytes:
+            raise InvalidRequest(f"{self._raw.nbytes - at} bytes of the body belong to no input")
+        return out
+
+    def _chosen(self, heads: tuple[TensorHead, ...]) -> list[tuple[int, bool]]:
+        """Which outputs go out, in which order, and whether raw."""
+        if self.body is None:
+            return [(index, True) for index in range(len(heads))]
+        is_binary = bool(self.body.parameters and self.body.parameters.get("binary_data_output", False))
+        wishes = self.body.outputs
+        if not wishes:
+            return [(index, is_binary) for index in range(len(heads))]
+        places = {head.name: index for index, head in enumerate(heads)}
+        return [
+            (_place(places, wish), bool(wish.parameters.get("binary_data", is_binary))) for wish in wishes
+        ]
+
+
+def _place(places: dict[str, int], wish: OutputWish) -> int:
+    if wish.parameters.get("classification"):
+        raise InvalidRequest("the classification extension is not supported", param="outputs")
+    place = places.get(wish.name)
+    if place is None:
+        raise InvalidRequest(
+            f"the model has no output {wish.name!r}; it has {sorted(places)}", param="outputs"
+        )
+    return place
+
+
+def _header_length(length: bytes, size: int) -> int:
+    if not length.isdigit() or len(length) > 12 or int(length) > size:
+        raise InvalidRequest("Inference-Header-Content-Length does not fit the body")
+    return int(length)
+
+
+def _parse(content: bytes, json_bytes: int) -> InferBody:
+    try:
+        return _decode(content if json_bytes == len(content) else memoryview(content)[:json_bytes])
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson(f"the body is not valid JSON: {error}") from None
+
+
+def _timeout_us(parameters: dict[str, Any]) -> int | None:
+    for name in ("sequence_id", "sequence_start", "sequence_end"):
+        if parameters.get(name):
+            raise InvalidRequest("the sequence extension is not supported", param=name)
+    timeout = parameters.get("timeout")
+    if timeout is None or timeout == 0:
+        return None
+    if not isinstance(timeout, int) or isinstance(timeout, bool) or timeout < 0:
+        raise InvalidRequest("parameters.timeout is a whole number of microseconds", param="timeout")
+    return timeout
+
+
+def _check_names(given: list[InputTensor], specs: tuple[TensorSpec, ...]) -> None:
+    names = [tensor.name for tensor in given]
+    if not names or len(set(names)) != len(names):
+        raise InvalidRequest("inputs must hold at least one tensor, each name once", param="inputs")
+    if not specs:
+        return
+    expected = [spec.name for spec in specs]
+    if set(names) != set(expected):
+        raise InvalidTensor(f"inputs are {sorted(names)}, the model takes {sorted(expected)}", param="inputs")
+
+
+def _check_spec(tensor: InputTensor, spec: TensorSpec | None, version: VersionEntry) -> None:
+    name, shape = tensor.name, tensor.shape
+    if not 1 <= len(shape) <= tensors.MAX_RANK or any(size < 0 for size in shape):
+        raise InvalidTensor(f"input {name!r}: {shape} is not a shape with a batch dimension", param=name)
+    if spec is None:
+        return
+    if tensor.datatype != spec.datatype:
+        message = f"input {name!r} is {tensor.datatype}, the model takes {spec.datatype}"
+        raise InvalidTensor(message, param=name)
+    if version.engine == "encoder" and len(shape) == 2 and shape[1] == 1:
+        return  # a column of texts is as good as a list of them
+    is_fit = len(shape) == len(spec.shape) and all(
+        wanted in (-1, size) for size, wanted in zip(shape, spec.shape, strict=True)
+    )
+    if not is_fit:
+        message = f"input {name!r} has shape {shape}, the model takes {list(spec.shape)}"
+        raise InvalidTensor(message, param=name)
+
+
+def _texts(tensor: InputTensor, data: msgspec.Raw | memoryview) -> list[str]:
+    if isinstance(data, memoryview):
+        try:
+            return [item.decode() for item in tensors.split_bytes(tensor.name, data, tensor.shape[0])]
+        except UnicodeDecodeError:
+            raise InvalidTensor(
+                f"input {tensor.name!r} holds text that is not UTF-8", param=tensor.name
+            ) from None
+    return tensors.decode_json_bytes(tensor.name, tensor.shape, memoryview(data))
+
+
+def _payload(given: list[InputTensor], datas: list[msgspec.Raw | memoryview], rows: int) -> Payload:
+    heads: list[TensorHead] = []
+    parts: list[bytes | memoryview] = []
+    for tensor, data in zip(given, datas, strict=True):
+        raw = _raw(tensor, data)
+        heads.append(TensorHead(tensor.name, tensor.datatype, tuple(tensor.shape), len(raw)))
+        parts.append(raw)
+    return Payload(rows, rows, (), tuple(heads), parts)
+
+
+def _raw(tensor: InputTensor, data: msgspec.Raw | memoryview) -> bytes | memoryview:
+    name, datatype, shape = tensor.name, tensor.datatype, tensor.shape
+    if isinstance(data, memoryview):
+        tensors.check_raw(name, datatype, shape, data)
+        if datatype == tensors.BYTES:
+            tensors.split_bytes(name, data, tensors.elements(shape))
+        return data
+    if datatype == tensors.BYTES:
+        texts = tensors.decode_json_bytes(name, shape, memoryview(data))
+        return tensors.join_bytes([text.encode("utf-8", "surrogatepass") for text in texts])
+    return tensors.decode_json(name, datatype, shape, memoryview(data))
+
+
+def _bodies(answer: Answer) -> list[memoryview]:
+    out: list[memoryview] = []
+    at = 0
+    for head in answer.result.tensors:
+        out.append(answer.body[at : at + head.size_bytes])
+        at += head.size_bytes
+    return out
+
+
+def _output(head: TensorHead, raw: memoryview, is_binary: bool) -> bytes:
+    tail = (
+        b'"parameters":{"binary_data_size":%d}' % head.size_bytes
+        if is_binary
+        else b'"data":%b' % tensors.encode_json(head.datatype, raw)
+    )
+    return b'{"name":%b,"datatype":"%b","shape":%b,%b}' % (
+        _encode(head.name),
+        head.datatype.encode(),
+        _encode(head.shape),
+        tail,
+    )
+
+
+# ---------------------------------------------------------------- metadata, errors
+
+
+def model_metadata(model: ModelEntry, version: VersionEntry) -> dict[str, Any]:
+    inputs = version.inputs or ((TEXT_INPUT,) if version.engine == "encoder" else ())
+    return {
+        "name": model.name,
+        "versions": sorted(model.versions, key=lambda number: (len(number), number)),
+        "platform": f"tidegate_{version.engine}",
+        "inputs": [_tensor_metadata(spec) for spec in inputs],
+        "outputs": [_tensor_metadata(spec) for spec in version.outputs],
+    }
+
+
+def _tensor_metadata(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
+
+
+def error(error: DataPlaneError, request_id: str) -> bytes:
+    """`{"error": s}` with the machine's part beside it."""
+    body: dict[str, Any] = {"error": error.message, "code": error.code, "request_id": request_id}
+    if error.param:
+        body["param"] = error.param
+    if error.numbers:
+        body["numbers"] = error.numbers
+    return _encode(body)

@@ -1,0 +1,200 @@
+"""Open Inference Protocol tensors: JSON data or raw bytes in, little-endian row-major bytes out, and back."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import orjson
+
+from serving.errors import InvalidTensor
+
+MAX_RANK = 8
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Datatype:
+    """How one datatype looks in memory and in JSON."""
+
+    name: str
+    dtype: np.dtype[Any]
+    size_bytes: int
+    element: type
+
+    @property
+    def is_float(self) -> bool:
+        return self.element is float
+
+
+def _datatype(name: str, code: str, element: type) -> tuple[str, Datatype]:
+    dtype = np.dtype(code)
+    return name, Datatype(name, dtype, dtype.itemsize, element)
+
+
+DATATYPES: dict[str, Datatype] = dict(
+    (
+        _datatype("BOOL", "?", bool),
+        _datatype("UINT8", "u1", int),
+        _datatype("UINT16", "<u2", int),
+        _datatype("UINT32", "<u4", int),
+        _datatype("UINT64", "<u8", int),
+        _datatype("INT8", "i1", int),
+        _datatype("INT16", "<i2", int),
+        _datatype("INT32", "<i4", int),
+        _datatype("INT64", "<i8", int),
+        _datatype("FP16", "<f2", float),
+        _datatype("FP32", "<f4", float),
+        _datatype("FP64", "<f8", float),
+    )
+)
+BF16_BYTES = 2
+BYTES = "BYTES"
+
+
+def _nested(element: type, depth: int) -> Any:
+    kind: Any = element
+    for _ in range(depth):
+        kind = list[kind]
+    return kind
+
+
+_decoders: dict[tuple[type, int], Any] = {
+    (element, depth): msgspec.json.Decoder(_nested(element, depth)).decode
+    for element in (bool, int, float, str)
+    for depth in range(1, MAX_RANK + 1)
+}
+
+
+def item_bytes(datatype: str) -> int | None:
+    """Size of one element, None for BYTES. Raises `InvalidTensor` for an unknown datatype."""
+    if datatype == BYTES:
+        return None
+    if datatype == "BF16":
+        return BF16_BYTES
+    known = DATATYPES.get(datatype)
+    if known is None:
+        raise InvalidTensor(f"unknown datatype {datatype!r}", param="datatype")
+    return known.size_bytes
+
+
+def elements(shape: Sequence[int]) -> int:
+    return math.prod(shape)
+
+
+def decode_json(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> bytes:
+    """JSON `data`, flat or nested as `shape` says, as raw bytes. Raises `InvalidTensor`."""
+    known = DATATYPES.get(datatype)
+    if known is None:
+        raise InvalidTensor(f"input {name!r}: datatype {datatype} cannot be sent as JSON", param=name)
+    values = _values(name, known.element, shape, raw)
+    try:
+        array = np.array(values, dtype=known.dtype)
+    except (ValueError, OverflowError) as error:
+        raise InvalidTensor(f"input {name!r}: {error}", param=name) from None
+    _check_array(name, known, shape, array)
+    return array.tobytes()
+
+
+def decode_json_bytes(name: str, shape: Sequence[int], raw: bytes | memoryview) -> list[str]:
+    """JSON `data` of a BYTES tensor: its strings, flattened. Raises `InvalidTensor`."""
+    values = _values(name, str, shape, raw)
+    while values and isinstance(values[0], list):
+        values = [item for part in values for item in part]
+    if len(values) != elements(shape):
+        raise _wrong_count(name, shape, len(values))
+    return values
+
+
+def _values(name: str, element: type, shape: Sequence[int], raw: bytes | memoryview) -> list[Any]:
+    depth = _depth(raw)
+    if depth not in (1, len(shape)):
+        message = f"input {name!r}: data must be flat or nested {len(shape)} deep, not {depth}"
+        raise InvalidTensor(message, param=name)
+    try:
+        return _decoders[element, depth](raw)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InvalidTensor(f"input {name!r}: {error}", param=name) from None
+
+
+def _depth(raw: bytes | memoryview) -> int:
+    """Number of brackets that open the JSON text."""
+    head = bytes(raw[:64]).translate(None, b" \t\r\n")
+    return len(head) - len(head.lstrip(b"["))
+
+
+def _check_array(name: str, known: Datatype, shape: Sequence[int], array: np.ndarray[Any, Any]) -> None:
+    if array.size != elements(shape):
+        raise _wrong_count(name, shape, array.size)
+    if array.ndim > 1 and array.shape != tuple(shape):
+        raise InvalidTensor(
+            f"input {name!r}: data is nested as {array.shape}, not {tuple(shape)}", param=name
+        )
+    # JSON has no infinity: one can only come from a number too large for the datatype.
+    if known.is_float and known.size_bytes < 8 and not np.isfinite(array).all():
+        raise InvalidTensor(f"input {name!r}: a value is out of range for {known.name}", param=name)
+
+
+def _wrong_count(name: str, shape: Sequence[int], count: int) -> InvalidTensor:
+    wanted = elements(shape)
+    message = f"input {name!r}: shape {list(shape)} holds {wanted} elements, data has {count}"
+    return InvalidTensor(message, param=name, numbers={"expected": wanted, "got": count})
+
+
+def check_raw(name: str, datatype: str, shape: Sequence[int], raw: memoryview) -> None:
+    """Raises `InvalidTensor` when raw bytes are not as many as the shape needs."""
+    size = item_bytes(datatype)
+    if size is None:
+        return
+    wanted = size * elements(shape)
+    if raw.nbytes != wanted:
+        message = f"input {name!r}: {datatype} {list(shape)} needs {wanted} bytes, got {raw.nbytes}"
+        raise InvalidTensor(message, param=name, numbers={"expected_bytes": wanted, "got_bytes": raw.nbytes})
+
+
+def split_bytes(name: str, raw: memoryview, count: int) -> list[bytes]:
+    """Elements of a raw BYTES tensor (u32 length, then that many bytes each). Raises `InvalidTensor`."""
+    out: list[bytes] = []
+    at, end = 0, raw.nbytes
+    while at < end:
+        stop = at + 4
+        if stop > end or (stop := stop + _LENGTH.unpack_from(raw, at)[0]) > end or len(out) == count:
+            raise InvalidTensor(f"input {name!r}: malformed BYTES data at byte {at}", param=name)
+        out.append(bytes(raw[at + 4 : stop]))
+        at = stop
+    if len(out) != count:
+        raise _wrong_count(name, (count,), len(out))
+    return out
+
+
+def join_bytes(items: Sequence[bytes]) -> bytes:
+    """The raw form of a BYTES tensor."""
+    return b"".join(part for item in items for part in (_LENGTH.pack(len(item)), item))
+
+
+def encode_json(datatype: str, raw: memoryview) -> bytes:
+    """A flat JSON array of raw tensor bytes. NaN and infinity become null, as JSON has neither."""
+    if datatype == BYTES:
+        return orjson.dumps(_texts(raw))
+    if datatype == "BF16":
+        wide = np.frombuffer(raw, "<u2").astype(np.uint32) << 16
+        return orjson.dumps(wide.view(np.float32), option=orjson.OPT_SERIALIZE_NUMPY)
+    array = np.frombuffer(raw, DATATYPES[datatype].dtype)
+    if datatype == "FP16":
+        array = array.astype(np.float32)
+    return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _texts(raw: memoryview) -> list[str]:
+    out: list[str] = []
+    at = 0
+    while at < raw.nbytes:
+        (length,) = _LENGTH.unpack_from(raw, at)
+        out.append(bytes(raw[at + 4 : at + 4 + length]).decode(errors="replace"))
+        at += 4 + length
+    return out
