@@ -1,0 +1,157 @@
+"""uvicorn's HTTP side, bounded: what a client may hold open, how slowly it may speak, how an answer leaves.
+
+A subclass instead of a front of our own: parsing, keep-alive and pipelining stay uvicorn's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 64 << 10
+LINGER_BYTES = 64 << 20
+HEAD_TICKS = 10
+"""Sweeps (one a second) a client may take to send its headers."""
+BODY_TICKS = 30
+"""Sweeps a client may take for its body before the reader is woken and looks at its clock."""
+EXTENSION = "tidegate.connection"
+
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 25\r\nconnection: close\r\n\r\n"
+    b"request head is too large"
+)
+_HEAD_TOO_SLOW = (
+    b"HTTP/1.1 408 Request Timeout\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 31\r\nconnection: close\r\n\r\n"
+    b"request head took far too long\n"
+)
+
+
+class CorkedTransport:
+    """Holds an answer's head until its body is written, so that one `send(2)` carries both.
+
+    Its `close` lingers when the client is still sending a body nobody will read: closing at once would
+    reset the connection and could destroy the answer on its way.
+    """
+
+    __slots__ = ("_held", "_transport", "is_body_unread", "is_lingering")
+
+    def __init__(self, transport: asyncio.Transport, is_body_unread: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._held = b""
+        self.is_body_unread = is_body_unread
+        self.is_lingering = False
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and data[9:10] != b"1":
+            self._held = data
+            return
+        # uvloop raises on a closed transport; the client is gone and nobody misses the answer.
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Write a head that no body followed (HEAD, 204)."""
+        if self._held:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        if self.is_lingering or self._transport.is_closing() or not self.is_body_unread():
+            self._transport.close()
+            return
+        self.is_lingering = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Connection(HttpToolsProtocol):
+    """One client connection."""
+
+    on_lost: Callable[[], None] | None = None
+    """Called once when the client is gone; set by whoever works on its behalf now."""
+    _head_bytes = 0
+    _linger_bytes = 0
+    _seen: tuple[object, bool] = (None, False)
+    _ticks = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.extensions = {EXTENSION: self}
+        self.corked = CorkedTransport(transport, self._is_body_unread)
+        super().connection_made(self.corked)  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        callback, self.on_lost = self.on_lost, None
+        if callback is not None:
+            callback()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = self.extensions  # type: ignore[typeddict-item]
+
+    def on_response_complete(self) -> None:
+        self.corked.flush()
+        super().on_response_complete()
+
+    def data_received(self, data: bytes) -> None:
+        if self.corked.is_lingering:
+            self._discard(data)
+            return
+        cycle = self.cycle
+        is_head = cycle is None or not cycle.more_body
+        super().data_received(data)
+        if is_head and self.cycle is cycle:
+            self._bound_head(len(data))
+        else:
+            self._head_bytes = 0
+
+    def tick(self) -> None:
+        """Once a second: does this client take too long for its head or its body?"""
+        cycle = self.cycle
+        is_idle = cycle is None or cycle.response_complete
+        is_reading_body = not is_idle and cycle.more_body
+        if self.timeout_keep_alive_task is not None or not (is_idle or is_reading_body):
+            self._ticks = 0
+            return
+        seen = (cycle, is_reading_body)
+        self._ticks = self._ticks + 1 if seen == self._seen else 0
+        self._seen = seen
+        if is_reading_body and self._ticks >= BODY_TICKS:
+            # An empty chunk wakes the application, which refuses in the protocol's own shape.
+            cycle.message_event.set()
+        elif is_idle and self._ticks >= HEAD_TICKS:
+            self._refuse(_HEAD_TOO_SLOW)
+
+    def _is_body_unread(self) -> bool:
+        return self.cycle is not None and self.cycle.more_body
+
+    def _bound_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(_HEAD_TOO_LARGE)
+
+    def _discard(self, data: bytes) -> None:
+        self._linger_bytes += len(data)
+        if self._linger_bytes > LINGER_BYTES:
+            self.transport.close()
+
+    def _refuse(self, answer: bytes) -> None:
+        self.transport.write(answer)
+        self.transport.close()
+
+
+def tick_all(connections: Iterable[Any]) -> None:
+    """One sweep over a server's connections."""
+    for connection in list(connections):
+        if isinstance(connection, Connection):
+            connection.tick()

@@ -1,0 +1,144 @@
+"""One HTTP request and its answer, on plain ASGI."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from serving.errors import BodyTooLarge, ClientClosedRequest, InvalidRequest, RequestTimeout
+from serving.gateway.connections import EXTENSION, Connection
+
+if TYPE_CHECKING:
+    from serving.gateway.routing import Lane
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+BODY_TIMEOUT_S = 30.0
+SLOWEST_BYTES_PER_S = 64 << 10
+"""A body may take `BODY_TIMEOUT_S`, and longer only while it comes at least this fast."""
+SMALL_BODY_BYTES = 64 << 10
+_OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SINGLE = (b"authorization", b"x-api-key", b"content-length", b"inference-header-content-length")
+
+
+class RequestIds:
+    """`req_` and 26 characters: 12 random ones of this process, 14 of a counter."""
+
+    __slots__ = ("_count", "_prefix")
+
+    def __init__(self) -> None:
+        self._prefix = "req_" + os.urandom(6).hex()
+        self._count = 0
+
+    def next(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count:014x}"
+
+
+class Exchange:
+    """Everything known of one request while it is served."""
+
+    __slots__ = (
+        "_receive",
+        "_send",
+        "connection",
+        "headers",
+        "is_body_read",
+        "is_started",
+        "lane",
+        "method",
+        "path",
+        "request_id",
+        "scope",
+        "started_ns",
+        "tenant_id",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, ids: RequestIds) -> None:
+        self.started_ns = monotonic_ns()
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        own = self.headers.get(b"x-request-id")
+        self.request_id = own.decode() if own is not None and _OWN_ID.fullmatch(own) else ids.next()
+        self.connection: Connection | None = (scope.get("extensions") or {}).get(EXTENSION)
+        self.is_body_read = False
+        self.is_started = False
+        self.tenant_id = ""
+        self.lane: Lane | None = None
+
+    def check_headers(self) -> None:
+        """Raises `InvalidRequest` for a header that must not be sent twice."""
+        raw = self.scope["headers"]
+        if len(raw) == len(self.headers):
+            return
+        names = [name for name, _ in raw]
+        for name in _SINGLE:
+            if names.count(name) > 1:
+                raise InvalidRequest(f"the header {name.decode()} was sent more than once")
+
+    async def read_body(self, limit_bytes: int) -> bytes:
+        """The whole body. Raises `BodyTooLarge`, `RequestTimeout` or `ClientClosedRequest`."""
+        self._check_length(limit_bytes)
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientClosedRequest("the client is gone")
+        body: bytes = message.get("body", b"")
+        if message.get("more_body", False):
+            body = await self._read_rest(body, limit_bytes)
+        elif len(body) > limit_bytes:
+            raise _too_large(limit_bytes)
+        self.is_body_read = True
+        return body
+
+    async def _read_rest(self, first: bytes, limit_bytes: int) -> bytes:
+        parts, size, is_more = [first], len(first), True
+        while is_more:
+            if size > limit_bytes:
+                raise _too_large(limit_bytes)
+            if self.elapsed_us() / 1e6 >= BODY_TIMEOUT_S + size / SLOWEST_BYTES_PER_S:
+                raise RequestTimeout(f"the body arrived too slowly: {size} bytes so far")
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientClosedRequest("the client is gone")
+            part = message.get("body", b"")
+            parts.append(part)
+            size += len(part)
+            is_more = message.get("more_body", False)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        return b"".join(parts)
+
+    def _check_length(self, limit_bytes: int) -> None:
+        length = self.headers.get(b"content-length")
+        if length is not None and length.isdigit() and int(length[:20]) > limit_bytes:
+            raise _too_large(limit_bytes)
+
+    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send the answer; an unread large body costs the client its connection."""
+        self.is_started = True
+        if not self.is_body_read and self._has_more_to_read():
+            headers.append((b"connection", b"close"))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _has_more_to_read(self) -> bool:
+        length = self.headers.get(b"content-length", b"0")
+        is_small = length.isdigit() and int(length[:20]) <= SMALL_BODY_BYTES
+        return not is_small or b"transfer-encoding" in self.headers or b"expect" in self.headers
+
+    def elapsed_us(self) -> int:
+        return (monotonic_ns() - self.started_ns) // 1000
+
+
+def _too_large(limit_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body is larger than {limit_bytes} bytes", numbers={"limit_bytes": limit_bytes})

@@ -1,0 +1,180 @@
+"""A whole gateway on a loopback port inside the test's event loop, with workers and a seam of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from serving.contract import (
+    CostCurve,
+    DeploymentEntry,
+    KeyEntry,
+    ModelEntry,
+    ProfileEntry,
+    ReplicaSpec,
+    TenantEntry,
+    TensorSpec,
+    VersionEntry,
+    WeightedVersion,
+)
+from serving.gateway.gateway import Gateway, GatewaySettings
+from serving.gateway.server import GatewayServer, listen
+from serving.seam.memory import MemorySeam
+from tenants.keys import digest_secret, new_token
+
+PEPPER = b"test-pepper-test-pepper"
+ECHO_INPUTS = (TensorSpec(name="x", datatype="FP32", shape=(-1, -1)),)
+ECHO_OUTPUTS = (TensorSpec(name="y", datatype="FP32", shape=(-1, -1)),)
+
+
+class Harness:
+    """What a test talks to: `client` for HTTP, `seam` as the control plane, `gateway` for its insides."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.seam = MemorySeam()
+        self.settings = GatewaySettings(
+            name="gateway:test:0", state_dir=directory, key_pepper=PEPPER, poll_interval_s=0.02
+        )
+        self.token = ""
+        self.url = ""
+        self.gateway: Gateway
+        self.server: GatewayServer
+        self.client: httpx.AsyncClient
+        self._serving: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------ the control plane
+
+    def publish_tenant(self, tenant_id: str = "tnt_a", **fields: Any) -> None:
+        body = TenantEntry(**({"id": tenant_id, "slug": tenant_id[4:], "name": tenant_id} | fields))
+        self.seam.put(tenant_id, body)
+
+    def publish_key(self, tenant_id: str = "tnt_a", **fields: Any) -> str:
+        """The token of a new key."""
+        token = new_token()
+        digest = digest_secret(token.secret, PEPPER)
+        self.seam.put(token.id, KeyEntry(**({"id": token.id, "tenant_id": tenant_id, "digest": digest} | fields)))
+        return token.token
+
+    def publish_profile(self, **fields: Any) -> None:
+        from serving.contract import BindingEntry
+
+        self.seam.put("pro_a", ProfileEntry(**({"id": "pro_a", "name": "a", "deadline_ms": 5000} | fields)))
+        self.seam.put("bnd_a", BindingEntry(id="bnd_a", profile_id="pro_a"))
+
+    def publish_model(
+        self, name: str = "echo", *, version_id: str = "mv_echo", engine: Any = "echo", **fields: Any
+    ) -> None:
+        """A model with one deployed version of number 1."""
+        version = {
+            "id": version_id,
+            "model": name,
+            "number": 1,
+            "engine": engine,
+            "artifact_sha256": "",
+            "artifact_path": "",
+            "inputs": ECHO_INPUTS,
+            "outputs": ECHO_OUTPUTS,
+            "cost": CostCurve(a_ms=1.0, b_ms_per_row=0.1, c_ms_per_token=0.0),
+            "price_micro_per_device_hour": 1_000_000,
+        } | fields
+        tenant_ids = version.pop("tenant_ids", None)
+        self.seam.put(version_id, VersionEntry(**version))
+        self.seam.put(
+            name,
+            ModelEntry(
+                id=f"mdl_{name}",
+                name=name,
+                tenant_ids=tenant_ids,
+                routes=(WeightedVersion(version_id=version_id, weight=100),),
+                versions={"1": version_id},
+                created_at=1_700_000_000.0,
+            ),
+        )
+
+    def publish_replicas(self, *addresses: str, model: str = "echo", version_id: str = "mv_echo") -> None:
+        replicas = tuple(
+            ReplicaSpec(id=f"rep_{index}", version_id=version_id, host="test", address=address)
+            for index, address in enumerate(addresses)
+        )
+        self.seam.put(f"dep_{model}", DeploymentEntry(id=f"dep_{model}", model=model, replicas=replicas))
+
+    def address(self, index: int = 0) -> str:
+        return f"unix:{self.directory}/r{index}"
+
+    # ------------------------------------------------------------ the gateway
+
+    async def start(self) -> None:
+        sock = listen("127.0.0.1", 0, is_shared=False)
+        self.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        self.gateway = Gateway(self.seam, self.settings)
+        await self.gateway.start()
+        self.server = GatewayServer(self.gateway)
+        self._serving = asyncio.create_task(self.server.serve([sock]))
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=10.0)
+        await until(lambda: self.server.started)
+
+    async def stop(self) -> None:
+        await self.client.aclose()
+        self.server.should_exit = True
+        if self._serving is not None:
+            await self._serving
+        await self.gateway.stop()
+
+    async def until_ready(self, version_id: str = "mv_echo", count: int = 1) -> None:
+        pool = self.gateway.inference.dispatcher.pool
+        await until(lambda: len(pool._accepting.get(version_id, ())) >= count)
+
+    @property
+    def auth(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.token}"}
+
+    async def infer(self, body: Any = None, *, model: str = "echo", **headers: str) -> httpx.Response:
+        """POST a JSON body to /infer; by default one good row."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        content = echo_body() if body is None else body
+        return await self.client.post(f"/v2/models/{model}/infer", json=content, headers=self.auth | named)
+
+
+def echo_body(values: list[float] | None = None, **fields: Any) -> dict[str, Any]:
+    values = values or [1.0, 2.0, 3.0]
+    tensor = {"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": values}
+    return {"inputs": [tensor]} | fields
+
+
+async def until(is_true: Callable[[], Any], timeout_s: float = 5.0) -> None:
+    """Poll until a condition holds; fails after `timeout_s`."""
+    give_up = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < give_up, "the condition never held"
+        await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def gateway(*, is_started: bool = True) -> AsyncIterator[Harness]:
+    """A gateway with one tenant, one key and no model."""
+    # Socket paths are short; pytest's own directories are not.
+    with tempfile.TemporaryDirectory(prefix="tg", dir="/tmp") as directory:
+        harness = Harness(Path(directory))
+        harness.publish_tenant()
+        harness.publish_profile()
+        harness.token = harness.publish_key()
+        if is_started:
+            await harness.start()
+        try:
+            yield harness
+        finally:
+            if is_started:
+                await harness.stop()
+
+
+def unique() -> str:
+    return secrets.token_hex(4)

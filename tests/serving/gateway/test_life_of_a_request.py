@@ -1,0 +1,41 @@
+"""One request from its key to its receipt, over real HTTP and a real worker loop."""
+
+from __future__ import annotations
+
+import re
+
+from tests.serving.gateway.harness import Harness, echo_body
+
+
+async def test_a_request_is_answered_by_the_model(echo: Harness) -> None:
+    response = await echo.infer(echo_body([1.5, 2.0], id="mine"))
+    assert response.status_code == 200, response.text
+    assert response.json() == {
+        "model_name": "echo",
+        "model_version": "1",
+        "id": "mine",
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1.5, 2.0]}],
+    }
+
+
+async def test_every_answer_carries_a_receipt_whose_parts_sum_to_the_total(echo: Harness) -> None:
+    response = await echo.infer()
+    parts = dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"]))
+    assert list(parts) == ["gateway", "queue", "batch_wait", "execute", "post", "total"]
+    total = float(parts.pop("total"))
+    assert abs(sum(map(float, parts.values())) - total) < 0.0015
+    assert response.headers["x-tidegate-model-version"] == "1"
+    assert response.headers["x-tidegate-batch-size"] == "1"
+    assert response.headers["x-tidegate-batch-close"] in ("full", "due", "window", "idle", "drain")
+    assert float(response.headers["x-tidegate-device-ms"]) >= 0
+    assert float(response.headers["x-tidegate-cost"]) >= 0
+    assert float(response.headers["x-tidegate-predicted-ms"]) >= 0
+
+
+async def test_a_request_gets_an_id_or_keeps_its_own(echo: Harness) -> None:
+    response = await echo.infer()
+    assert re.fullmatch(r"req_[0-9a-z]{26}", response.headers["x-request-id"])
+    response = await echo.infer(x_request_id="my-own.id_1")
+    assert response.headers["x-request-id"] == "my-own.id_1"
+    response = await echo.infer(x_request_id="not ours")
+    assert response.headers["x-request-id"].startswith("req_")
