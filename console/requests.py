@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 TENANT_SESSION_KEY = "tenant"
 """Session entry with the id of the chosen tenant; absent means every tenant the person may see."""
+MAX_SWITCHABLE_TENANTS = 100
+"""Entries of the tenant switch; whoever sees more finds the rest on the tenants page."""
 
 Handler = Callable[[HttpRequest], Any]
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -122,7 +124,7 @@ def shell_context(request: HttpRequest) -> dict[str, Any]:
     return {
         "actor": actor,
         "current_tenant": tenant,
-        "tenants": visible_tenants(actor),
+        "tenants": visible_tenants(actor)[:MAX_SWITCHABLE_TENANTS],
         "rights": {right.value for right in _shown_rights(actor, tenant)},
         "gateway_url": settings.GATEWAY_URL,
         "version": VERSION,

@@ -150,6 +150,7 @@ ACCOUNT_SIGNUP_FIELDS = ["email*", "username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_ADAPTER = "console.accounts.ClosedSignupAdapter"
 ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
+MFA_TOTP_ISSUER = "Tidegate"
 EMAIL_BACKEND = os.environ.get("TIDEGATE_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
 
 LANGUAGE_CODE = "en"
