@@ -22,10 +22,13 @@ from tenants.roles import PlatformRole, Role
 from tenants.scoping import TenantScopedManager
 
 SLUG_PATTERN = r"^[a-z][a-z0-9-]{1,38}[a-z0-9]$"
-RESERVED_SLUGS = frozenset(
-    "admin all api console default internal me new none operator platform public static system tenant "
-    "tenants tidegate v1 v2".split()
-)
+# fmt: off
+RESERVED_SLUGS = frozenset({
+    "admin", "all", "api", "console", "default", "internal", "me",
+    "new", "none", "operator", "platform", "public", "static", "system",
+    "tenant", "tenants", "tidegate", "v1", "v2",
+})
+# fmt: on
 KEY_SCOPES: dict[str, str] = {"infer": "Send requests to models and read what they are"}
 """Registered scopes of API keys, with what each lets its holder do."""
 
