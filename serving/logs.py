@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 
 def configure(options: dict[str, Any]) -> None:
@@ -23,7 +24,8 @@ def configure(options: dict[str, Any]) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.dict_tracebacks,
+                # Without the frames' local variables: they hold tokens, passwords and request bodies.
+                structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
                 structlog.processors.JSONRenderer(),
             ],
         )
