@@ -103,6 +103,7 @@ def refresh(kind: str, entry_key: str) -> int | None:
 
 def put(kind: str, entry_key: str, body: ConfigBody) -> int | None:
     """Write an entry; None (and no new version) when it already says so."""
+    _lock_clock()
     document = json.loads(encode_body(body))
     known = ConfigEntry.objects.filter(kind=kind, key=entry_key).values_list("deleted", "body").first()
     if known == (False, document):
@@ -112,6 +113,7 @@ def put(kind: str, entry_key: str, body: ConfigBody) -> int | None:
 
 def delete(kind: str, entry_key: str) -> int | None:
     """Leave a tombstone; None when there is nothing to delete."""
+    _lock_clock()
     if not ConfigEntry.objects.filter(kind=kind, key=entry_key, deleted=False).exists():
         return None
     return _write(kind, entry_key, None)
