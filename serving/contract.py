@@ -29,7 +29,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # ---------------------------------------------------------------- config entries (down)
 
 
-class TenantEntry(Frozen, tag="tenant"):
+class TenantEntry(Frozen, frozen=True, tag="tenant"):
     """Key: tenant id. A suspended tenant's requests are refused with `tenant_suspended`."""
 
     id: str
@@ -41,7 +41,7 @@ class TenantEntry(Frozen, tag="tenant"):
     burst: int | None = None
 
 
-class KeyEntry(Frozen, tag="key"):
+class KeyEntry(Frozen, frozen=True, tag="key"):
     """Key: the key's public id (`key_…`). Revoking a key deletes its entry."""
 
     id: str
@@ -54,7 +54,7 @@ class KeyEntry(Frozen, tag="key"):
     expires_at: float | None = None
 
 
-class TensorSpec(Frozen):
+class TensorSpec(Frozen, frozen=True):
     """One named tensor; `shape` uses -1 for the batch dimension (always first) and for free sizes."""
 
     name: str
@@ -62,7 +62,7 @@ class TensorSpec(Frozen):
     shape: tuple[int, ...]
 
 
-class CostCurve(Frozen):
+class CostCurve(Frozen, frozen=True):
     """Measured by validation: `L(rows, tokens) = a + b·rows + c·tokens` in milliseconds."""
 
     a_ms: float
@@ -71,7 +71,7 @@ class CostCurve(Frozen):
     residual_p95_ms: float = 0.0
 
 
-class VersionEntry(Frozen, tag="version"):
+class VersionEntry(Frozen, frozen=True, tag="version"):
     """Key: version id (`mv_…`). Everything a gateway, agent or worker needs to serve one version."""
 
     id: str
@@ -90,12 +90,12 @@ class VersionEntry(Frozen, tag="version"):
     price_micro_per_device_hour: int = 0
 
 
-class WeightedVersion(Frozen):
+class WeightedVersion(Frozen, frozen=True):
     version_id: str
     weight: int
 
 
-class ModelEntry(Frozen, tag="model"):
+class ModelEntry(Frozen, frozen=True, tag="model"):
     """Key: model name. `routes` share unpinned traffic by weight; `versions` may be pinned by number."""
 
     id: str
@@ -109,7 +109,7 @@ class ModelEntry(Frozen, tag="model"):
     created_at: float = 0.0
 
 
-class ProfileEntry(Frozen, tag="profile"):
+class ProfileEntry(Frozen, frozen=True, tag="profile"):
     """Key: profile id. The scheduling promise of one SLA profile."""
 
     id: str
@@ -124,7 +124,7 @@ class ProfileEntry(Frozen, tag="profile"):
     late_policy: LatePolicy = "refuse"
 
 
-class BindingEntry(Frozen, tag="binding"):
+class BindingEntry(Frozen, frozen=True, tag="binding"):
     """Key: binding id. Which profile a tenant × model × endpoint gets; None is a wildcard.
 
     Resolution: tenant+model+endpoint → tenant+model → tenant → model → platform default (all None).
@@ -137,7 +137,7 @@ class BindingEntry(Frozen, tag="binding"):
     endpoint: str | None = None
 
 
-class ReplicaSpec(Frozen):
+class ReplicaSpec(Frozen, frozen=True):
     """One worker process the agent on `host` must keep running, and the address gateways reach it at."""
 
     id: str
@@ -150,7 +150,7 @@ class ReplicaSpec(Frozen):
     cpu_core: int | None = None
 
 
-class DeploymentEntry(Frozen, tag="deployment"):
+class DeploymentEntry(Frozen, frozen=True, tag="deployment"):
     """Key: deployment id. The replicas of one model that should exist now."""
 
     id: str
@@ -158,7 +158,7 @@ class DeploymentEntry(Frozen, tag="deployment"):
     replicas: tuple[ReplicaSpec, ...] = ()
 
 
-class ValidationEntry(Frozen, tag="validation"):
+class ValidationEntry(Frozen, frozen=True, tag="validation"):
     """Key: version id. Asks the agent on `host` to load, warm and measure a version once."""
 
     version_id: str
@@ -190,7 +190,7 @@ class ConfigChange(msgspec.Struct, frozen=True):
 # ---------------------------------------------------------------- reports (up)
 
 
-class UsageRow(Frozen):
+class UsageRow(Frozen, frozen=True):
     """Usage of one minute × tenant × key × model × version × class, as counted by one gateway."""
 
     minute: int
@@ -209,11 +209,11 @@ class UsageRow(Frozen):
     cost_micro: int = 0
 
 
-class UsageReport(Frozen, tag="usage"):
+class UsageReport(Frozen, frozen=True, tag="usage"):
     rows: tuple[UsageRow, ...]
 
 
-class ReplicaReport(Frozen, tag="replica"):
+class ReplicaReport(Frozen, frozen=True, tag="replica"):
     """What the agent observes of one replica. `epoch` grows with every start of the process."""
 
     replica_id: str
@@ -229,14 +229,14 @@ class ReplicaReport(Frozen, tag="replica"):
     at: float = 0.0
 
 
-class DeviceInfo(Frozen):
+class DeviceInfo(Frozen, frozen=True):
     name: str
     kind: Literal["cpu", "cuda"]
     memory_bytes: int
     cores: int = 0
 
 
-class HostReport(Frozen, tag="host"):
+class HostReport(Frozen, frozen=True, tag="host"):
     """Heartbeat of an agent, every few seconds."""
 
     host: str
@@ -247,13 +247,13 @@ class HostReport(Frozen, tag="host"):
     at: float = 0.0
 
 
-class MeasuredPoint(Frozen):
+class MeasuredPoint(Frozen, frozen=True):
     rows: int
     tokens: int
     execute_ms: float
 
 
-class ValidationReport(Frozen, tag="validation"):
+class ValidationReport(Frozen, frozen=True, tag="validation"):
     """Outcome of a validation run: the measured facts, or the reason it failed."""
 
     version_id: str
