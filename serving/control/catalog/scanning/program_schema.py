@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]*\Z", max_length=512)]
-Path_ = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*\Z", max_length=1024)]
+NameOrNothing = Annotated[str, Meta(pattern=r"\A([A-Za-z_][A-Za-z0-9_]*)?\Z", max_length=512)]
+TensorPath = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*\Z", max_length=1024)]
 ModulePath = Annotated[
     str, Meta(pattern=r"\A([A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*(@[0-9]+)?)?\Z", max_length=1024)
 ]
@@ -130,7 +131,7 @@ class Argument(Union):
 
 
 class NamedArgument(Strict):
-    name: Name | Literal[""]
+    name: NameOrNothing
     arg: Argument
     kind: int | None = None
 
@@ -159,18 +160,18 @@ class Graph(Strict):
 
 class Parameter(Strict):
     arg: NamedValue
-    parameter_name: Path_
+    parameter_name: TensorPath
 
 
 class Buffer(Strict):
     arg: NamedValue
-    buffer_name: Path_
+    buffer_name: TensorPath
     persistent: bool | None = None
 
 
 class TensorConstant(Strict):
     arg: NamedValue
-    tensor_constant_name: Path_
+    tensor_constant_name: TensorPath
 
 
 class UserValue(Strict):
@@ -178,7 +179,7 @@ class UserValue(Strict):
 
 
 class ConstantInput(Strict):
-    name: Name | Literal[""]
+    name: NameOrNothing
     value: Argument
 
 
@@ -262,4 +263,4 @@ class Payload(Strict):
 
 
 class PayloadConfig(Strict):
-    config: dict[Path_, Payload]
+    config: dict[TensorPath, Payload]

@@ -75,6 +75,7 @@ _FUNCTIONS = frozenset(
 )
 _ASSUMPTIONS = frozenset({"integer", "positive", "nonnegative", "negative", "nonzero", "real", "finite"})
 _ATOMS = frozenset({"true", "false"})
+_POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
 _GUARD_METHODS = frozenset({"size", "stride", "storage_offset", "dim", "numel"})
 _GUARD_OPERATORS = (
     ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Div, ast.USub, ast.Not, ast.And, ast.Or,
@@ -192,24 +193,32 @@ class _Grammar:
     def _call(self, name: str, arguments: list[ast.expr]) -> None:
         for argument in arguments:
             self.size(argument)
-        if name in ("Pow", "PowByNatural", "FloatPow", "LShift", "RShift"):
-            self._exponent(arguments)
+        if name in _POWERS:
+            self._power(arguments)
 
-    def _exponent(self, arguments: list[ast.expr]) -> None:
-        """A constant small power: sizes such as `s0**2`, never a number of a million digits."""
+    def _power(self, arguments: list[ast.expr]) -> None:
+        """A small constant power such as `s0**2`, never of another power: no number of a million digits."""
         match arguments:
-            case [_, ast.Call(func=ast.Name(id="Integer"), args=[ast.Constant(value=int(exponent))])]:
-                is_small = exponent <= MAX_EXPONENT
-            case [
-                _,
-                ast.Call(
-                    func=ast.Name(id="Integer"), args=[ast.UnaryOp(operand=ast.Constant(value=int(exponent)))]
-                ),
-            ]:
-                is_small = exponent <= MAX_EXPONENT
-            case [_, ast.Call(func=ast.Name(id="Rational"))]:
-                is_small = True
+            case [base, exponent] if not any(_is_power(node) for node in ast.walk(base)):
+                is_small = _is_small(exponent)
             case _:
                 is_small = False
         if not is_small:
             raise self._refusal
+
+
+def _is_power(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in _POWERS
+
+
+def _is_small(exponent: ast.expr) -> bool:
+    """`Integer(2)`, `Integer(-1)`, `Rational(1, 2)`."""
+    match exponent:
+        case ast.Call(func=ast.Name(id="Integer" | "Rational"), args=arguments):
+            numbers = [a.operand if isinstance(a, ast.UnaryOp) else a for a in arguments]
+            return all(
+                isinstance(n, ast.Constant) and isinstance(n.value, int) and n.value <= MAX_EXPONENT
+                for n in numbers
+            )
+        case _:
+            return False

@@ -151,7 +151,8 @@ class StrictZip:
         return name
 
     def _check_contiguous(self, directory_offset: int) -> None:
-        position, may_follow = 0, (0,)
+        position = 0
+        may_follow: tuple[int, ...] = (0,)
         for member in sorted(self.members.values(), key=lambda member: member.header_offset):
             if member.header_offset - position not in may_follow:
                 raise self._refused("bytes between its members")
