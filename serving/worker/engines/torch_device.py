@@ -53,3 +53,8 @@ def translated_errors() -> Iterator[None]:
         if any(mark in text for mark in _FATAL):
             raise DeviceLost(f"the device failed: {text.splitlines()[0][:200]}") from error
         raise
+
+
+def peak_bytes(name: str) -> int:
+    """The most that torch has reserved on a CUDA device since the start of the process."""
+    return torch.cuda.max_memory_reserved(torch.device(name))

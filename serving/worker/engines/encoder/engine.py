@@ -14,6 +14,7 @@ from serving.errors import InputTooLong, InvalidTensor
 from serving.worker.engines.contract import (
     EngineInput,
     EngineOutput,
+    LoadFailed,
     Outcome,
     Run,
     Signature,
@@ -89,6 +90,7 @@ class EncoderEngine:
 
         with torch_device.translated_errors():
             self._encoder.warm_up()
+        self._check_numbers()
 
     def signature(self) -> Signature:
         return Signature((TensorSpec(name="text", datatype="BYTES", shape=(-1,)),), self._encoder.outputs())
@@ -118,6 +120,18 @@ class EncoderEngine:
         with torch_device.translated_errors():
             outputs = yield from self._encoder.run(ids, lengths)
         return _dealt(outputs, inputs)
+
+    def _check_numbers(self) -> None:
+        """Weights that overflow the chosen dtype are found here, not in a client's answer."""
+        run = self._encoder.run([np.arange(1, 9)], [8])
+        while True:
+            try:
+                next(run)
+            except StopIteration as stop:
+                outputs: dict[str, Tensor] = stop.value
+                break
+        if not all(np.isfinite(array).all() for kind, array in outputs.values() if kind == "FP32"):
+            raise LoadFailed(f"the outputs are not finite in {self._settings.dtype}: try another dtype")
 
     def sample(self, rows: int, tokens: int) -> EngineInput:
         """Rows of nearly equal length, none beyond what the model takes."""
