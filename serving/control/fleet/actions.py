@@ -27,7 +27,7 @@ def deploy(
     Raises `Conflict` when the version is not ready or the model is deployed already, `Invalid` by field.
     """
     require(by, Right.MANAGE_FLEET)
-    # The model's lock: of two deploys at once the second sees the first.
+    placing.lock()
     model = Model.objects.select_for_update(no_key=True).get(pk=model.pk)
     _check_version(model, version)
     _check_count(replicas)
@@ -113,7 +113,8 @@ def _take_effect(deployment: Deployment) -> Deployment:
 
 
 def _locked(deployment: Deployment) -> Deployment:
-    """The active deployment as it is now. The same lock order as `deploy`: the model first."""
+    """The active deployment as it is now, held in the order of locks that `placing.lock` gives."""
+    placing.lock()
     Model.objects.select_for_update(no_key=True).filter(pk=deployment.model_id).first()
     rows = Deployment.objects.select_for_update(of=("self",)).select_related("model", "version")
     fresh = rows.filter(pk=deployment.pk).first()

@@ -17,7 +17,6 @@ from serving.control.fleet.models import Deployment, Host, Replica
 from serving.control.fleet.states import GONE
 
 _LOCK = 0x71DE_0001
-"""Advisory lock: placements are decided one at a time."""
 
 log = structlog.get_logger(__name__)
 
@@ -28,8 +27,7 @@ def step(now: datetime, *, changed: Deployment | None = None) -> placement.Decis
 
     All rows are written before anything is published: the clock's lock comes last (see `publish`).
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+    lock()
     deployments = {row.pk: row for row in _active()}
     hosts = {row.pk: row for row in Host.objects.all()}
     decision = placement.decide(
@@ -47,6 +45,15 @@ def step(now: datetime, *, changed: Deployment | None = None) -> placement.Decis
     for row in Deployment.objects.select_related("model").filter(pk__in=touched).order_by("pk"):
         publish.deployment(row)
     return decision
+
+
+def lock() -> None:
+    """Placements are decided one at a time. Whoever will place takes this before any row's lock.
+
+    The order is: placement, model, deployment, replicas, clock; keeping it is what avoids deadlocks.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 
 def _active() -> Iterable[Deployment]:
