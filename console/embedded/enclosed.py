@@ -15,7 +15,7 @@ import sys
 
 _CLONE_NEWUSER = 0x10000000
 _PR_SET_PDEATHSIG = 1
-_INNER_ID = 1000
+_OVERFLOW_ID = 65534
 
 
 def main() -> None:
@@ -37,10 +37,17 @@ def enter_user_namespace() -> None:
     Files keep their real owner, so nothing in the data directory changes hands.
     """
     user, group = os.geteuid(), os.getegid()
+    inner = _inner_user()
     _libc_call("unshare", _CLONE_NEWUSER)
     _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{_INNER_ID} {user} 1")
-    _write("/proc/self/gid_map", f"{_INNER_ID} {group} 1")
+    _write("/proc/self/uid_map", f"{inner} {user} 1")
+    _write("/proc/self/gid_map", f"{inner} {group} 1")
+
+
+def _inner_user() -> int:
+    """An ordinary user id with an account: initdb looks its name up. Not the id of unmapped owners."""
+    ids = [entry.pw_uid for entry in pwd.getpwall() if entry.pw_uid not in (0, _OVERFLOW_ID)]
+    return min(ids, default=_OVERFLOW_ID)
 
 
 def become(account: str) -> None:

@@ -40,20 +40,32 @@ def ourselves() -> Identity:
 
 def unprivileged(program: Path, directory: Path) -> Identity:
     """Someone other than root who can run `program` and reach `directory`. Raises `ServiceError`."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and _has_account():
         return ourselves()
     for candidate in _candidates():
         if _can(candidate, [program, "--version"]) and _can(candidate, ["/bin/ls", "-d", directory]):
             return candidate
     raise ServiceError(
-        "PostgreSQL does not run as root, user namespaces are not allowed here, and no ordinary account "
+        "PostgreSQL does not run as root or as a user without an account, user namespaces are not allowed "
+        "here, and no ordinary account "
         f"({', '.join(_FALLBACK_ACCOUNTS)}) can reach both {program} and {directory}. Run this as an ordinary "
         "user, choose a reachable --state-dir, or point DATABASE_URL at a running server."
     )
 
 
+def _has_account() -> bool:
+    """Containers may run under an id that no account has; initdb insists on a name."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return True
+
+
 def _candidates() -> list[Identity]:
     found = [Identity(("--as-user",))]
+    if os.geteuid() != 0:
+        return found
     for name in _FALLBACK_ACCOUNTS:
         try:
             entry = pwd.getpwnam(name)

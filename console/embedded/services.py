@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,8 @@ from console.embedded.valkey import Valkey
 
 Service = Postgres | Valkey
 READY_TIMEOUT_S = 60.0
+FAILING_AFTER_S = 10.0
+"""A service that still dies after this long will not recover by itself."""
 
 Progress = Callable[[str], None]
 
@@ -32,6 +35,7 @@ class EmbeddedServices:
     ) -> None:
         self.state_dir = state_dir
         self.services: Sequence[Service] = ()
+        self._temporary: list[Path] = []
         self._durable = durable
         self._environ = environ
         self._lock = DirectoryLock(state_dir / "services.lock")
@@ -62,6 +66,9 @@ class EmbeddedServices:
             service.process.ask_to_stop()
         for service in self.services:
             service.process.stop()
+        for directory in self._temporary:
+            with contextlib.suppress(OSError):  # not empty: somebody else's problem, and harmless
+                directory.rmdir()
         self._lock.release()
 
     def _wanted(self) -> list[Service]:
@@ -77,8 +84,12 @@ class EmbeddedServices:
     def _postgres(self, sockets: Path, logs: Path) -> Postgres:
         bin_dir = postgres_bin_dir()
         identity = unprivileged(bin_dir / "postgres", self.state_dir)
-        if identity.owner:  # another account cannot enter our run directory
+        if (
+            identity.owner
+        ):  # another account must pass the state directory, and cannot enter the run directory
+            self.state_dir.chmod(0o711)
             sockets = account_directory(sockets, *identity.owner)
+            self._temporary.append(sockets)
         data_dir = self.state_dir / "postgres"
         return Postgres(bin_dir, data_dir, sockets, logs / "postgres.log", identity, self._durable)
 
@@ -102,7 +113,7 @@ def _wait_ready(service: Service, progress: Progress) -> None:
             progress(f"{service.name} is recovering ({now - started:.0f} s)")
             next_word = now + 3
         if not service.process.is_alive:
-            _restart(service, now > started + 10)
+            _restart(service, now >= started + FAILING_AFTER_S)
         time.sleep(0.02)
 
 
