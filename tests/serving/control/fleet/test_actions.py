@@ -319,7 +319,7 @@ def test_two_deploys_at_once_make_one_deployment(
 def test_placement_reports_and_scaling_at_once_neither_deadlock_nor_duplicate(
     operator: Actor, make_version: MakeVersion, make_host: MakeHost
 ) -> None:
-    make_host()
+    make_host(memory_bytes=1000 * 2**30)  # replicas that still drain hold theirs
     made = [make_version(name) for name in ("a", "b", "c")]
     deployments = [deploy(by=operator, model=v.model, version=v, replicas=2) for v in made]
     failures: list[BaseException] = []
