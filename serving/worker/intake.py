@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 import structlog
@@ -42,8 +43,7 @@ class Link(asyncio.BufferedProtocol):
         self.requests: dict[int, Request] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._intake.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

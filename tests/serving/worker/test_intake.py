@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import uvloop
 
 from serving.wire import PREFIX, Kind, TensorHead, encode
 from serving.worker.engines.contract import EngineInput, Run
@@ -64,6 +65,16 @@ async def test_an_answer_holds_what_was_sent(link: GatewayLink) -> None:
     header, body = await link.answer(link.infer(sent))
     assert header.tensors == (TensorHead("y", "FP32", (2, 3), 24),)
     np.testing.assert_array_equal(np.frombuffer(body, np.float32).reshape(2, 3), sent)
+
+
+def test_it_serves_on_uvloop_as_in_production(socket_path: str) -> None:
+    async def scenario() -> None:
+        async with EchoWorker(f"unix:{socket_path}"), GatewayLink(socket_path) as link:
+            await link.hello()
+            _, body = await link.answer(link.infer(np.ones((4, 100_000), np.float32)))
+            assert len(body) == 1_600_000
+
+    uvloop.run(scenario())
 
 
 async def test_hello_says_who_answers_and_whether_it_accepts(socket_path: str) -> None:
