@@ -68,17 +68,17 @@ def _only_file(content: Path) -> Path | None:
 
 def _identify_single(file: Path) -> str:
     with file.open("rb") as stream:
-        start = stream.read(16)
+        start = stream.read(16).ljust(16, b"\0")
     if start.startswith(b"PK\3\4"):
         return "pt2"
-    if start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5"):
+    if start[0] == 0x80 and 2 <= start[1] <= 5:
         raise Refused("a pickle: loading it can run code. Save weights as safetensors or export the program")
     if start[8:9] == b"{":
         raise Refused(
             "weights alone are not a model; send them with config.json and tokenizer.json, as one zip"
         )
     # An ONNX model starts with its IR version: field 1, varint, a small number.
-    if start[:1] == b"\x08" and 3 <= start[1] <= 32:
+    if start[0] == 0x08 and 3 <= start[1] <= 32:
         return "onnx"
     raise Refused("neither a packed directory nor a torch.export (.pt2) or ONNX file")
 
