@@ -19,6 +19,7 @@ from serving.contract import (
     ValidationReport,
     decode_report,
 )
+from serving.control.catalog.validation import record_validation
 from serving.control.fleet import hosts, replicas
 from serving.control.seam_tables import ReportRow
 from tenants.usage import record_usage
@@ -41,8 +42,6 @@ def _apply_host(row: ReportRow, body: HostReport) -> None:
 
 
 def _apply_validation(row: ReportRow, body: ValidationReport) -> None:
-    from serving.control.catalog.actions import record_validation
-
     record_validation(body)
 
 
