@@ -15,6 +15,7 @@ from serving.parenting import die_with_parent
 from serving.worker.app import Worker
 from serving.worker.control import ControlChannel, StateLine
 from serving.worker.spec import SpecError, WorkerSpec, read
+from serving.worker.validate import validate
 
 log = structlog.get_logger(__name__)
 
@@ -51,9 +52,7 @@ async def _serve(spec: WorkerSpec, control: ControlChannel) -> int:
 
 
 def _validate(spec: WorkerSpec, control: ControlChannel) -> int:
-    from serving.worker import validate
-
-    report = validate.validate(spec)
+    report = validate(spec)
     control.send(report)
     log.info("worker.validated", ok=report.ok, reason=report.reason)
     return 0 if report.ok else 1

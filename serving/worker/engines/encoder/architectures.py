@@ -5,8 +5,11 @@ An architecture that is not listed here runs padded, through transformers' own c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from serving.worker.engines.contract import LoadFailed
 from serving.worker.engines.encoder.settings import EncoderSettings
 
 ACTIVATIONS = {"gelu": "none", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
@@ -98,7 +101,10 @@ class Architecture:
 
 
 def find(settings: EncoderSettings) -> Architecture | None:
-    """The packed architecture that computes exactly what this config asks for, or None."""
+    """The packed architecture that computes exactly what this config asks for, or None.
+
+    Raises `LoadFailed` when the config lacks a size.
+    """
     config, names = settings.config, _BY_TYPE.get(settings.model_type)
     activation = config.get("hidden_act") or config.get("activation") or "gelu"
     has_plain_positions = config.get("position_embedding_type", "absolute") == "absolute"
@@ -107,10 +113,17 @@ def find(settings: EncoderSettings) -> Architecture | None:
         return None
     return Architecture(
         names=names,
-        layers=int(config.get("num_hidden_layers") or config["n_layers"]),
-        heads=int(config.get("num_attention_heads") or config["n_heads"]),
-        hidden=int(config.get("hidden_size") or config["dim"]),
+        layers=_size(config, "num_hidden_layers", "n_layers"),
+        heads=_size(config, "num_attention_heads", "n_heads"),
+        hidden=_size(config, "hidden_size", "dim"),
         norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
         gelu=ACTIVATIONS[activation],
         position_offset=int(config.get("pad_token_id", 1)) + 1 if names.starts_behind_padding else 0,
     )
+
+
+def _size(config: Mapping[str, Any], name: str, name_in_distilbert: str) -> int:
+    size = config.get(name) or config.get(name_in_distilbert)
+    if not isinstance(size, int) or size < 1:
+        raise LoadFailed(f"config.json lacks {name}")
+    return size
