@@ -1,0 +1,212 @@
+"""Measures Tidegate beside the engine's own limit and the best peer, and writes RESULTS.md and results.json.
+
+    python -m benchmarks.run                      everything, three rounds, about six minutes
+    python -m benchmarks.run --only closed --rounds 1 --scale 0.3      a quick look
+
+Needs two cores, `taskset`, the requirements, and `wrk` for the echo case. Everything stays on loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import cases, echo, machine, processes, profile, report, stack
+from benchmarks.cases import Case, Server
+from benchmarks.peers import mosec
+from benchmarks.raw_limit import Limit, Question
+from benchmarks.results import Results, Round
+from serving.contract import CostCurve
+
+HERE = Path(__file__).resolve().parent
+
+
+class RawLimit:
+    """The plain loop, kept loaded between the rounds."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin and process.stdout
+        self._in, self._out = process.stdin, process.stdout
+        self._read()
+
+    def measure(self, kind: str, seconds: float) -> Limit:
+        self._in.write(msgspec.json.encode(Question(kind, seconds)).decode() + "\n")
+        return msgspec.json.decode(self._read(), type=Limit)
+
+    def _read(self) -> str:
+        line = self._out.readline()
+        if not line:
+            raise processes.StartFailed("the raw limit's process ended; see raw_limit.log")
+        return line
+
+
+@contextlib.contextmanager
+def raw_limit(directory: Path, dtype: str) -> Iterator[RawLimit]:
+    core = stack.WORKER_CORE
+    command = processes.python("-m", "benchmarks.raw_limit", "--core", str(core), "--dtype", dtype)
+    with processes.started("raw_limit", command, core=core, log_dir=directory, pipes=True) as process:
+        yield RawLimit(process)
+
+
+@dataclass(slots=True)
+class Harness:
+    """One run: what is measured, for how long, into which results."""
+
+    results: Results
+    chosen: list[Case]
+    directory: Path
+    scale: float
+    with_peer: bool
+
+    def measure_model(self) -> None:
+        with raw_limit(self.directory, self.results.dtype) as raw:
+            curve = self._curve(raw)
+            version_entry = stack.minilm(curve, self.results.dtype)
+            with contextlib.ExitStack() as open_servers:
+                servers = self._serve(version_entry, open_servers)
+                for seed in range(self.results.rounds):
+                    self._round(raw, servers, seed)
+
+    def _curve(self, raw: RawLimit) -> CostCurve:
+        """What validation would have measured."""
+        say("the engine alone, once for its cost curve")
+        return raw.measure("short", 2.0).curve
+
+    def _serve(self, version_entry: stack.VersionEntry, open_servers: contextlib.ExitStack) -> list[Server]:
+        say("starting gateway and worker")
+        own = open_servers.enter_context(stack.serving(version_entry, self.directory / "own"))
+        self.results.ready_s["tidegate"] = round(own.ready_s, 2)
+        servers = [cases.tidegate(own)]
+        if self.with_peer:
+            say("starting mosec")
+            peer = open_servers.enter_context(mosec.serving(self.directory / "mosec", _free_port()))
+            self.results.ready_s["mosec"] = round(peer.ready_s, 2)
+            servers.append(cases.mosec(peer))
+        return servers
+
+    def _round(self, raw: RawLimit, servers: list[Server], seed: int) -> None:
+        say(f"round {seed + 1} of {self.results.rounds}")
+        measured: set[str] = set()
+        for case in self.chosen:
+            if case.texts not in measured:
+                measured.add(case.texts)
+                self.results.limits.append(raw.measure(case.texts, 6.0 * self.scale))
+                say(f"  raw limit, {case.texts}: {self.results.limits[-1].best:.0f}/s")
+            for server in servers:
+                self._play(case, server, seed)
+
+    def _play(self, case: Case, server: Server, seed: int) -> None:
+        outcome = cases.play(case, server, seed, scale=self.scale)
+        self.results.measured.append(Round(server=server.name, case=case.name, outcome=outcome))
+        first = next(iter(outcome.loads.values()))
+        kept = "" if first.kept_share is None else f", kept {first.kept_share:.1%}"
+        say(
+            f"  {case.name:16} {server.name:9} {outcome.total_per_s:7.1f}/s  "
+            f"p50/95/99 {first.p50_ms:.1f}/{first.p95_ms:.1f}/{first.p99_ms:.1f} ms{kept}"
+            f"  other CPU {outcome.other_cpu_share:.0%}"
+        )
+
+    def measure_echo(self) -> None:
+        if not echo.is_possible():
+            say("no wrk on PATH: the echo case is left out")
+            return
+        with stack.serving(stack.echo(), self.directory / "echo") as own:
+            echo.measure(own, self.directory, seconds=1)
+            for _ in range(self.results.rounds):
+                outcome = echo.measure(own, self.directory, seconds=max(1, round(4 * self.scale)))
+                self.results.echo.append(outcome)
+                say(
+                    f"  echo {outcome.requests_per_s:.0f}/s, {outcome.gateway_us_per_request:.1f} µs of the gateway each"
+                )
+            self._profile(own)
+
+    def _profile(self, own: stack.Stack) -> None:
+        if not profile.is_possible():
+            say("no py-spy on PATH: the profile is left out")
+            return
+        output = self.directory / "gateway.folded"
+        sampler = profile.record(own.pids["gateway"], output, seconds=4)
+        echo.measure(own, self.directory, seconds=6)
+        sampler.wait(30)
+        if output.exists():
+            self.results.profile = profile.read(output)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on every duration")
+    parser.add_argument("--dtype", default="fp32", choices=("fp32", "bf16"))
+    parser.add_argument(
+        "--only", default="", help="cases whose name contains this; `echo` for that one alone"
+    )
+    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--no-echo", action="store_true")
+    parser.add_argument("--output", type=Path, default=HERE, help="directory of RESULTS.md and results.json")
+    return parser.parse_args()
+
+
+def _new_results(arguments: argparse.Namespace) -> Results:
+    names = ("torch", "transformers", "uvicorn")
+    return Results(
+        machine=machine.describe(),
+        started_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        dtype=arguments.dtype,
+        rounds=arguments.rounds,
+        versions={name: version(name) for name in names}
+        | ({} if arguments.no_peer else {"mosec": mosec.VERSION}),
+    )
+
+
+def main() -> int:
+    """Exit status 1 when a promise was missed."""
+    arguments = _arguments()
+    if len(os.sched_getaffinity(0)) < 2:
+        say("two cores are needed: one for the gateway and the load, one for the model")
+        return 2
+    results = _new_results(arguments)
+    chosen = [case for case in cases.CASES if arguments.only in case.name]
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name, machine.alone():
+        harness = Harness(results, chosen, Path(name), arguments.scale, not arguments.no_peer)
+        if chosen:
+            harness.measure_model()
+        if not arguments.no_echo and arguments.only in ("", "echo"):
+            harness.measure_echo()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+    (arguments.output / "RESULTS.md").write_text(report.markdown(results))
+    for promise in results.promises():
+        say(
+            f"{'kept  ' if promise.is_kept else 'MISSED'} {promise.what}: {promise.measured:g} (at least {promise.least:g})"
+        )
+    return 0 if all(promise.is_kept for promise in results.promises()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""A gateway and a worker as they run in production, configured by a last-good file instead of a database.
+
+Everything on the request path is on: authentication, admission, routing, receipts, metrics, usage. Absent
+are the control plane, PostgreSQL and Valkey, which that path never touches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import model, processes
+from serving.contract import (
+    BindingEntry,
+    ConfigBody,
+    CostCurve,
+    DeploymentEntry,
+    KeyEntry,
+    ModelEntry,
+    ProfileEntry,
+    ReplicaSpec,
+    TenantEntry,
+    TensorSpec,
+    VersionEntry,
+    WeightedVersion,
+)
+from serving.gateway.snapshot import KINDS
+from serving.seam.follower import ConfigFollower
+from serving.seam.memory import MemorySeam
+from serving.worker.spec import WorkerSpec
+from tenants.keys import digest_secret, new_token
+
+PEPPER = "benchmark-pepper-benchmark-pepper"
+GATEWAY_CORE, WORKER_CORE = 0, 1
+CAPACITY = 1_000_000
+"""Bounds that no benchmark is meant to meet."""
+
+PROFILES = {
+    "chat": ProfileEntry(
+        id="pro_chat",
+        name="chat",
+        sla_class="interactive",
+        target_p95_ms=50,
+        deadline_ms=1000,
+        max_queue=4096,
+    ),
+    "main": ProfileEntry(
+        id="pro_main",
+        name="main",
+        sla_class="standard",
+        target_p95_ms=250,
+        deadline_ms=30_000,
+        max_queue=4096,
+    ),
+    "archive": ProfileEntry(
+        id="pro_archive",
+        name="archive",
+        sla_class="batch",
+        target_p95_ms=10_000,
+        deadline_ms=60_000,
+        max_queue=4096,
+    ),
+}
+"""Tenant slug → the profile it is bound to."""
+
+
+@dataclass(slots=True)
+class Stack:
+    """Ports, keys and processes of one running gateway and worker."""
+
+    port: int
+    keys: dict[str, str]
+    gateway: subprocess.Popen[str] | None = None
+    worker: subprocess.Popen[str] | None = None
+    ready_s: float = 0.0
+    pids: dict[str, int] = field(default_factory=dict)
+
+    def authorization(self, tenant: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.keys[tenant]}"}
+
+
+def minilm(curve: CostCurve | None, dtype: str) -> VersionEntry:
+    return VersionEntry(
+        id="mv_minilm",
+        model=model.NAME,
+        number=1,
+        engine="encoder",
+        artifact_sha256=model.sha256(),
+        artifact_path=str(model.directory()),
+        options={"dtype": dtype, "max_tokens": model.MAX_TOKENS, "truncate": True},
+        inputs=(TensorSpec(name="text", datatype="BYTES", shape=(-1,)),),
+        outputs=(TensorSpec(name="embedding", datatype="FP32", shape=(-1, 384)),),
+        cost=curve,
+        price_micro_per_device_hour=1_000_000,
+    )
+
+
+def echo() -> VersionEntry:
+    return VersionEntry(
+        id="mv_echo",
+        model="echo",
+        number=1,
+        engine="echo",
+        artifact_sha256="0" * 64,
+        artifact_path="/",
+        inputs=(TensorSpec(name="x", datatype="INT64", shape=(-1,)),),
+        outputs=(TensorSpec(name="x", datatype="INT64", shape=(-1,)),),
+        cost=CostCurve(a_ms=0.05, b_ms_per_row=0.001, c_ms_per_token=0.0),
+        price_micro_per_device_hour=1_000_000,
+    )
+
+
+@contextlib.contextmanager
+def serving(version: VersionEntry, directory: Path) -> Iterator[Stack]:
+    """Start worker and gateway, wait until the model answers. Raises `StartFailed`."""
+    directory.mkdir(mode=0o700, parents=True)
+    address = f"unix:{directory}/worker.sock"
+    stack = Stack(port=_free_port(), keys={})
+    (directory / "gateway").mkdir(mode=0o700)
+    asyncio.run(_write_configuration(version, address, directory / "gateway", stack))
+    spec = directory / "spec.json"
+    spec.write_bytes(msgspec.json.encode(_spec(version, address)))
+    worker_command = processes.python("-m", "serving.worker", "--spec", str(spec))
+    gateway_command = processes.python("-m", "serving.gateway")
+    with (
+        processes.started("worker", worker_command, core=WORKER_CORE, log_dir=directory) as stack.worker,
+        processes.started(
+            "gateway",
+            gateway_command,
+            core=GATEWAY_CORE,
+            log_dir=directory,
+            environment=_environment(directory, stack),
+        ) as stack.gateway,
+    ):
+        stack.pids = {"gateway": stack.gateway.pid, "worker": stack.worker.pid}
+        stack.ready_s = processes.wait_until(
+            lambda: _is_ready(stack, version.model), stack.gateway, "gateway", directory
+        )
+        yield stack
+
+
+def _spec(version: VersionEntry, address: str) -> WorkerSpec:
+    return WorkerSpec(
+        version=version, replica_id="rep_benchmark", epoch=1, address=address, cpu_core=WORKER_CORE
+    )
+
+
+def _environment(directory: Path, stack: Stack) -> dict[str, str]:
+    return {
+        "TIDEGATE_STATE_DIR": str(directory),
+        "TIDEGATE_KEY_PEPPER": PEPPER,
+        "TIDEGATE_GATEWAY_PORT": str(stack.port),
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/absent",
+        "VALKEY_URL": "",
+    }
+
+
+async def _write_configuration(version: VersionEntry, address: str, directory: Path, stack: Stack) -> None:
+    """Publish into a seam in memory and let a follower write the file a gateway starts from."""
+    seam = MemorySeam()
+    for body in _entries(version, address, stack):
+        seam.put(body.name if isinstance(body, ModelEntry) else body.id, body)
+    follower = ConfigFollower(seam, KINDS, directory / "last-good.json", lambda changes: None)
+    await follower.start()
+    await follower.stop()
+
+
+def _entries(version: VersionEntry, address: str, stack: Stack) -> list[ConfigBody]:
+    replica = ReplicaSpec(id="rep_benchmark", version_id=version.id, host="benchmark", address=address)
+    entries: list[ConfigBody] = [
+        version,
+        ModelEntry(
+            id="mdl_benchmark",
+            name=version.model,
+            routes=(WeightedVersion(version_id=version.id, weight=100),),
+            versions={"1": version.id},
+        ),
+        DeploymentEntry(id="dep_benchmark", model=version.model, replicas=(replica,)),
+    ]
+    for slug, profile in PROFILES.items():
+        entries += _tenant(slug, profile, stack)
+    return entries
+
+
+def _tenant(slug: str, profile: ProfileEntry, stack: Stack) -> list[ConfigBody]:
+    token = new_token()
+    stack.keys[slug] = token.token
+    return [
+        TenantEntry(
+            id=f"tnt_{slug}", slug=slug, name=slug, max_concurrency=CAPACITY, requests_per_s=CAPACITY
+        ),
+        KeyEntry(id=token.id, tenant_id=f"tnt_{slug}", digest=digest_secret(token.secret, PEPPER.encode())),
+        profile,
+        BindingEntry(id=f"bnd_{slug}", profile_id=profile.id, tenant_id=f"tnt_{slug}"),
+    ]
+
+
+def _is_ready(stack: Stack, name: str) -> bool:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{stack.port}/v2/models/{name}/ready", headers=stack.authorization("main")
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=1) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
