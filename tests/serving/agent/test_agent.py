@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 
 from serving.agent.app import Agent, cores_from
 from serving.agent.epochs import Epochs
-from serving.agent.launchers.local import LocalLauncher
+from serving.agent.launchers.local import WORKER_COMMAND, LocalLauncher
 from serving.agent.validations import Bounds, Validations
 from serving.contract import (
     DeploymentEntry,
@@ -68,10 +68,10 @@ class Stage:
         self.stop = asyncio.Event()
 
     @asynccontextmanager
-    async def agent(self) -> AsyncIterator[Agent]:
+    async def agent(self, command: Sequence[str] = FAKE_WORKER) -> AsyncIterator[Agent]:
         self.stop.clear()
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        launcher = LocalLauncher(self.runtime.run_dir / "specs", FAKE_WORKER, environ)
+        launcher = LocalLauncher(self.runtime.run_dir / "specs", command, environ)
         agent = Agent(self.runtime, self.seam, launcher)
         task = asyncio.create_task(agent.run(self.stop))
         try:
@@ -256,3 +256,24 @@ async def _validation_reports(stage: Stage) -> list[ValidationReport]:
 
     await stage.until(found)
     return found()
+
+
+async def test_the_real_worker_becomes_ready_and_drains(stage: Stage, tmp_path: Path):
+    address = f"unix:{tmp_path}/r.sock"
+    replica = ReplicaSpec(id="rep_1", version_id="mv_1", host="here", address=address)
+    async with stage.agent(WORKER_COMMAND):
+        stage.seam.put("mv_1", version())
+        stage.seam.put("dep_1", DeploymentEntry(id="dep_1", model="m", replicas=(replica,)))
+        ready = await stage.until_state("ready")
+        assert ready.load_s is not None
+    stopped = stage.latest()
+    assert stopped and (stopped.state, stopped.reason) == ("stopped", "drained")
+
+
+async def test_the_real_worker_validates(stage: Stage):
+    async with stage.agent(WORKER_COMMAND):
+        stage.seam.put("mv_1", version())
+        stage.seam.put("mv_1", ValidationEntry(version_id="mv_1", host="here"))
+        [report] = await _validation_reports(stage)
+        assert report.ok, report.reason
+        assert report.cost is not None
