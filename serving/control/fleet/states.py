@@ -1,7 +1,7 @@
 """The lives of deployments and replicas, as data: which state may follow which.
 
-A replica's states are observations of its agent. Within one epoch (one start of the process) they only
-move forward, though reports may skip steps; a new epoch may begin anywhere, because the process did.
+A replica's states are observations of its agent. Within one epoch (one start of the process) they move
+forward until the process ends, though reports may skip steps; a new epoch may begin anywhere.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ REPLICA_STATES: tuple[ReplicaState, ...] = get_args(ReplicaState)
 
 NEXT: dict[ReplicaState, frozenset[ReplicaState]] = {
     "pending": frozenset({"starting", "loading", "warming", "ready", "draining", "stopped", "failed"}),
-    "starting": frozenset({"loading", "warming", "ready", "draining", "stopped", "failed"}),
-    "loading": frozenset({"warming", "ready", "draining", "stopped", "failed"}),
-    "warming": frozenset({"ready", "draining", "stopped", "failed"}),
-    "ready": frozenset({"draining", "stopped", "failed"}),
-    "draining": frozenset({"stopped", "failed"}),
-    "failed": frozenset({"stopped"}),
-    "stopped": frozenset(),
+    "starting": frozenset({"loading", "warming", "ready", "draining", "stopped", "failed", "pending"}),
+    "loading": frozenset({"warming", "ready", "draining", "stopped", "failed", "pending"}),
+    "warming": frozenset({"ready", "draining", "stopped", "failed", "pending"}),
+    "ready": frozenset({"draining", "stopped", "failed", "pending"}),
+    "draining": frozenset({"stopped", "failed", "pending"}),
+    "failed": frozenset({"stopped", "pending"}),
+    "stopped": frozenset({"pending"}),
 }
+"""A process that ended leaves its replica `pending` (it will be started again), `failed` or `stopped`."""
 
-SERVING: frozenset[ReplicaState] = frozenset({"ready"})
 GONE: frozenset[ReplicaState] = frozenset({"stopped", "failed"})
 """States in which an unwanted replica holds nothing on its host any more."""
 

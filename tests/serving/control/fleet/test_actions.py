@@ -235,9 +235,11 @@ def test_reports_of_an_older_epoch_are_ignored(
     assert report(replica, "ready", epoch=5)
     assert not report(replica, "failed", epoch=4)
     assert report(replica, "starting", epoch=6), "a new epoch may begin anywhere"
-    assert not report(replica, "pending", epoch=6), "within an epoch states only move forward"
+    assert report(replica, "warming", epoch=6)
+    assert not report(replica, "loading", epoch=6), "within an epoch states move forward"
+    assert report(replica, "pending", epoch=6), "until the process ends"
     replica.refresh_from_db()
-    assert (replica.state, replica.epoch, replica.pid, replica.memory_bytes) == ("starting", 6, 7, 99)
+    assert (replica.state, replica.epoch, replica.pid, replica.memory_bytes) == ("pending", 6, 7, 99)
     assert replica.ready_at is not None
 
 
