@@ -15,7 +15,15 @@ from typing import cast
 import msgspec
 import structlog
 
-from serving.errors import ClientClosedRequest, DataPlaneError, Draining, ModelNotReady, QueueFull, from_code
+from serving.errors import (
+    ClientClosedRequest,
+    DataPlaneError,
+    Draining,
+    EngineFailed,
+    ModelNotReady,
+    QueueFull,
+    from_code,
+)
 from serving.scheduling.work import Refusal, Work
 from serving.wire import Frame, FrameError, FrameReader, Hello, Kind, decode_infer, encode
 from serving.worker import requests
@@ -264,11 +272,15 @@ class Intake:
             self._answer(request)
 
     def _answer(self, request: Request) -> None:
-        header, bodies = requests.result(request, self._clock(), self._queued_rows)
         try:
-            request.link.send(encode(Kind.RESULT, request.id, header, *bodies))
-        except FrameError as error:  # outputs larger than a frame
-            self._fail(request, DataPlaneError(f"the answer is too large: {error}"))
+            header, bodies = requests.result(request, self._clock(), self._queued_rows)
+            frame = encode(Kind.RESULT, request.id, header, *bodies)
+        except DataPlaneError as error:
+            self._fail(request, error)
+        except FrameError as error:
+            self._fail(request, EngineFailed(f"the answer does not fit a frame: {error}"))
+        else:
+            request.link.send(frame)
 
     def _fail(self, request: Request, error: DataPlaneError) -> None:
         measured = requests.stages(request, self._clock())

@@ -6,6 +6,7 @@ poisoned batch costs a small multiple of its own time, and its neighbours still 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import structlog
@@ -14,6 +15,9 @@ from serving.errors import DataPlaneError, EngineFailed, OutOfMemory
 from serving.worker.engines.contract import DeviceLost, Engine, EngineInput, Outcome, Run
 
 log = structlog.get_logger(__name__)
+
+_LOG_EVERY_S = 1.0
+_last_logged = float("-inf")
 
 
 class IsolatedRun:
@@ -60,8 +64,18 @@ def _failure(error: Exception) -> DataPlaneError:
     if isinstance(error, DataPlaneError):
         return error
     # The text may hold paths or data of the model's code: it goes to the log, the client sees the kind.
-    log.warning("item.failed", error_type=type(error).__name__, exc_info=error)
+    if _may_log(time.monotonic()):
+        log.warning("item.failed", error_type=type(error).__name__, exc_info=error)
     return EngineFailed(f"the model failed on this input ({type(error).__name__})")
+
+
+def _may_log(now: float) -> bool:
+    """One trace a second: a client that sends nothing but poison must not fill the disk."""
+    global _last_logged
+    if now - _last_logged < _LOG_EVERY_S:
+        return False
+    _last_logged = now
+    return True
 
 
 def _out_of_memory(inputs: Sequence[EngineInput]) -> OutOfMemory:

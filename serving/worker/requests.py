@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.errors import DataPlaneError, InvalidRequest, InvalidTensor
+from serving.errors import DataPlaneError, EngineFailed, InvalidRequest, InvalidTensor
 from serving.scheduling.work import Work
 from serving.wire import Failure, Infer, Result, Stages, TensorHead
 from serving.worker.engines import datatypes
@@ -68,6 +68,8 @@ def parse(infer: Infer, body: memoryview, engine: Engine) -> EngineInput:
             f"a request holds 1 to {MAX_REQUEST_ROWS} rows, not {infer.rows}",
             numbers={"rows": infer.rows, "max_rows": MAX_REQUEST_ROWS},
         )
+    if infer.max_batch_size < 1 or not infer.weight > 0.0:
+        raise InvalidRequest("a profile's batch size and weight are positive")
     raw, offset, tensors = memoryview(bytes(body)), 0, {}
     for head in infer.tensors:
         tensors[head.name] = datatypes.decode(head, raw[offset : offset + head.size_bytes])
@@ -83,7 +85,7 @@ def parse(infer: Infer, body: memoryview, engine: Engine) -> EngineInput:
 
 def cut(request: Request, infer: Infer, item: EngineInput, max_batch_rows: int) -> list[Work]:
     """Works of at most `max_batch_size` rows each; the request is answered when all are done."""
-    limit = max(1, min(infer.max_batch_size, max_batch_rows))
+    limit = min(infer.max_batch_size, max_batch_rows)
     pieces = [item] if item.rows <= limit else list(_slices(item, limit))
     request.outcomes = [None] * len(pieces)
     request.open_parts = len(pieces)
@@ -122,7 +124,10 @@ def stages(request: Request, now: float) -> Stages | None:
 
 
 def result(request: Request, now: float, queued_rows: int) -> tuple[Result, list[bytes | memoryview]]:
-    """Header and body of the answer to a request whose parts all succeeded."""
+    """Header and body of the answer to a request whose parts all succeeded.
+
+    Raises `EngineFailed` when the parts of a cut request do not fit together.
+    """
     outputs = [outcome for outcome in request.outcomes if isinstance(outcome, EngineOutput)]
     heads: list[TensorHead] = []
     bodies: list[bytes | memoryview] = []
@@ -182,7 +187,10 @@ def _slices(item: EngineInput, limit: int) -> Iterator[EngineInput]:
 def _joined(outputs: list[EngineOutput]) -> dict[str, Tensor]:
     if len(outputs) == 1:
         return outputs[0].tensors
-    return {
-        name: Tensor(kind, np.concatenate([output.tensors[name].array for output in outputs]))
-        for name, (kind, _) in outputs[0].tensors.items()
-    }
+    try:
+        return {
+            name: Tensor(kind, np.concatenate([output.tensors[name].array for output in outputs]))
+            for name, (kind, _) in outputs[0].tensors.items()
+        }
+    except (KeyError, ValueError) as error:
+        raise EngineFailed("the model's outputs differ in name or size from batch to batch") from error

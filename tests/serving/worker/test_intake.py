@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from serving.wire import PREFIX, Kind, TensorHead, encode
-from serving.worker.engines.contract import EngineInput, Run
+from serving.worker.engines.contract import EngineInput, EngineOutput, Run, Tensor
 from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
 from tests.serving.worker.links import GatewayLink, request
@@ -118,6 +118,8 @@ async def test_the_stages_sum_to_the_time_in_the_worker(link: GatewayLink) -> No
         (np.zeros((1, 1), np.float64), {"datatype": "FP32"}, "invalid_tensor"),
         (np.zeros((1, 1), np.float32), {"datatype": "COMPLEX"}, "invalid_tensor"),
         (np.zeros((5000, 1), np.float32), {}, "invalid_request"),
+        (np.zeros((1, 1), np.float32), {"max_batch_size": 0}, "invalid_request"),
+        (np.zeros((1, 1), np.float32), {"weight": 0.0}, "invalid_request"),
     ],
 )
 async def test_a_wrong_tensor_is_refused_and_the_link_lives(
@@ -252,6 +254,23 @@ async def test_one_bad_item_in_a_batch_fails_alone(socket_path: str) -> None:
         assert "secret" not in outcomes[bad][1].message
         assert outcomes[bad][1].stages is not None
         assert all(outcomes[request_id][0] == Kind.RESULT for request_id in good)
+
+
+async def test_parts_that_do_not_fit_together_fail_their_request_only(socket_path: str) -> None:
+    class GrowingEngine(EchoEngine):
+        width = 0
+
+        def run(self, inputs: list[EngineInput]) -> Run:  # type: ignore[override]
+            yield from ()
+            self.width += 1
+            shape = (inputs[0].rows, self.width)
+            return [EngineOutput({"y": Tensor("FP32", np.zeros(shape, np.float32))}) for _ in inputs]
+
+    async with EchoWorker(f"unix:{socket_path}", GrowingEngine()), GatewayLink(socket_path) as link:
+        await link.hello()
+        failure = await link.failure(link.infer(np.zeros((4, 1), np.float32), max_batch_size=2))
+        assert failure.code == "engine_failed"
+        await link.answer(link.infer(np.zeros((1, 1), np.float32)))
 
 
 async def test_outputs_are_not_mixed_up_across_many_requests(link: GatewayLink) -> None:

@@ -20,7 +20,7 @@ from serving.worker.engines.encoder.settings import EncoderSettings
 from serving.worker.engines.encoder.weights import Weights
 from serving.worker.engines.torch_device import DTYPES
 
-WARM_TOKENS = 512
+WARM_TOKENS = 640
 """Batches up to this size run shapes that were seen during warm-up."""
 
 Norm = tuple[torch.Tensor, torch.Tensor]
