@@ -1,0 +1,118 @@
+"""API keys: name → scopes → models → expiry → shown once, with a command line that works."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.http import HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from console.pages.answers import FORM, FormPage, attempt, go, page, show
+from console.pages.forms import ActionForm, ConfirmForm
+from console.pages.snippets import curl_embeddings
+from console.requests import ConsoleRequest
+from serving.control.catalog.access import visible_models
+from tenants.access import access_key, access_tenant_by_slug
+from tenants.actions.keys import create_key, revoke_key
+from tenants.models import KEY_SCOPES, Tenant
+from tenants.roles import Right
+
+EXPIRIES = {
+    "never": gettext_lazy("Never"),
+    "30": gettext_lazy("In 30 days"),
+    "90": gettext_lazy("In 90 days"),
+    "365": gettext_lazy("In a year"),
+}
+
+
+class KeyForm(ActionForm):
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=100,
+        help_text=gettext_lazy(
+            "What uses it, so that you dare to revoke it later: “support chat, production”."
+        ),
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    scopes = forms.MultipleChoiceField(
+        label=gettext_lazy("Scopes"),
+        choices=list(KEY_SCOPES.items()),
+        initial=["infer"],
+        widget=forms.CheckboxSelectMultiple,
+    )
+    allowed_models = forms.MultipleChoiceField(
+        label=gettext_lazy("Models"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("None ticked: every model the tenant may use, now and later."),
+    )
+    expires = forms.ChoiceField(label=gettext_lazy("Expires"), choices=list(EXPIRIES.items()), initial="90")
+
+    def __init__(self, models: list[str], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["allowed_models"].choices = [(name, name) for name in models]  # type: ignore[attr-defined]
+        if not models:
+            del self.fields["allowed_models"]
+
+    def values(self) -> dict[str, Any]:
+        typed = dict(self.cleaned_data)
+        days = typed.pop("expires")
+        typed["expires_at"] = None if days == "never" else timezone.now() + timedelta(days=int(days))
+        typed["allowed_models"] = typed.get("allowed_models") or None
+        return typed
+
+
+@page("tenants", FORM)
+def create(request: ConsoleRequest, slug: str) -> HttpResponse:
+    tenant = access_tenant_by_slug(request.actor, slug, Right.MANAGE_KEYS)
+    models = list(visible_models(request.actor, tenant.pk).values_list("name", flat=True))
+    form = KeyForm(models, request.POST or None)
+    made = attempt(form, create_key, by=request.actor, tenant=tenant)
+    if made is None:
+        frame = FormPage(
+            title=_("New API key for %(name)s") % {"name": tenant.name},
+            submit=_("Create key"),
+            back=_address(tenant),
+            intro=_("The key is shown once. Only a keyed digest of it is stored."),
+        )
+        return frame.show(request, form)
+    key, token = made
+    usable = [name for name in models if key.allowed_models is None or name in key.allowed_models]
+    model = usable[0] if usable else "all-minilm-l6-v2"
+    template = "pages/key_created_dialog.html" if request.htmx else "pages/key_created.html"
+    answer = show(
+        request,
+        template,
+        key=key,
+        token=token,
+        curl=curl_embeddings(model, token),
+        tenant=tenant,
+        back=_address(tenant),
+    )
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+@page("tenants", FORM)
+def revoke(request: ConsoleRequest, key_id: str) -> HttpResponse:
+    key = access_key(request.actor, key_id, Right.MANAGE_KEYS)
+    form = ConfirmForm(key.name, request.POST or None)
+    if attempt(form, revoke_key, by=request.actor, key=key) is not None:
+        return go(request, _address(key.tenant), _("%(name)s is revoked.") % {"name": key.name})
+    frame = FormPage(
+        title=_("Revoke %(name)s") % {"name": key.name},
+        submit=_("Revoke"),
+        back=_address(key.tenant),
+        intro=_("Every gateway refuses it within a second, for ever. Whatever still uses it stops working."),
+        is_danger=True,
+    )
+    return frame.show(request, form)
+
+
+def _address(tenant: Tenant) -> str:
+    return reverse("tenant", args=[tenant.slug])

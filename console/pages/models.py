@@ -1,0 +1,235 @@
+"""Models: where the latency goes, which versions there are, who may use them, and what runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.db.models import Count, Q
+from django.http import HttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from console.live.topics import ALL
+from console.pages.answers import FORM, Crumbs, FormPage, attempt, go, page, show, try_action
+from console.pages.curves import curve_of
+from console.pages.forms import ActionForm
+from console.pages.listing import listing
+from console.pages.overview import live_tenant, live_words
+from console.pages.snippets import curl_for
+from console.requests import ConsoleRequest
+from serving.control.catalog.access import access_model, visible_models
+from serving.control.catalog.actions import create_model, grant_model, revoke_grant, update_model
+from serving.control.catalog.models import Model, Version
+from serving.control.fleet.models import Deployment
+from tenants.access import access_tenant_by_slug, require
+from tenants.models import Tenant
+from tenants.roles import Right
+
+BUSY_STATES = ("pending", "starting", "loading", "warming", "draining")
+
+
+class ModelForm(ActionForm):
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=63,
+        help_text=gettext_lazy(
+            "What clients call it by. Lower-case letters, digits, “.”, “_” and “-”. It cannot be changed later."
+        ),
+    )
+    description = forms.CharField(
+        label=gettext_lazy("Description"), required=False, widget=forms.Textarea(attrs={"rows": 3})
+    )
+    audience = forms.ChoiceField(
+        label=gettext_lazy("Who may use it"),
+        widget=forms.RadioSelect,
+        initial="all",
+        choices=[
+            ("all", gettext_lazy("Every tenant, now and later")),
+            ("some", gettext_lazy("Only the tenants named")),
+        ],
+    )
+    tenants = forms.ModelMultipleChoiceField(
+        label=gettext_lazy("Tenants"),
+        queryset=Tenant.objects.none(),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+    def __init__(self, *args: Any, is_new: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["tenants"].queryset = Tenant.objects.all()  # type: ignore[attr-defined]
+        self.fields["tenants"].only_for = "audience=some"  # type: ignore[attr-defined]
+        if not is_new:
+            del self.fields["name"], self.fields["tenants"]
+
+    def values(self) -> dict[str, Any]:
+        typed = self.cleaned_data
+        is_public = typed["audience"] == "all"
+        if "name" not in self.fields:
+            return {"description": typed["description"], "is_public": is_public}
+        tenants = None if is_public else list(typed["tenants"])
+        return {"name": typed["name"], "description": typed["description"], "tenants": tenants}
+
+
+class GrantForm(ActionForm):
+    tenant = forms.ModelChoiceField(label=gettext_lazy("Tenant"), queryset=Tenant.objects.none())
+
+    def __init__(self, model: Model, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        held = model.grants.values("tenant_id")
+        self.fields["tenant"].queryset = Tenant.objects.exclude(pk__in=held)  # type: ignore[attr-defined]
+
+
+@page("models")
+def index(request: ConsoleRequest) -> HttpResponse:
+    scope = request.tenant.pk if request.tenant else None
+    rows = visible_models(request.actor, scope).annotate(
+        version_count=Count("versions", distinct=True),
+        ready_count=Count("versions", distinct=True, filter=Q(versions__state="ready")),
+    )
+    search = request.GET.get("q", "").strip()[:100]
+    if search:
+        rows = rows.filter(Q(name__icontains=search) | Q(description__icontains=search))
+    found = listing(
+        request,
+        rows,
+        sorts={"name": "name", "versions": "version_count", "created": "created_at"},
+        default="name",
+        filters={"q": ""},
+    )
+    running = {d.model_id: d for d in _active(model__in=[m.pk for m in found.page])}
+    may_manage = request.actor.has(Right.MANAGE_MODELS)
+    return show(request, "pages/models.html", listing=found, running=running, may_manage=may_manage)
+
+
+@page("models", FORM)
+def create(request: ConsoleRequest) -> HttpResponse:
+    require(request.actor, Right.MANAGE_MODELS)
+    form = ModelForm(request.POST or None)
+    model = attempt(form, create_model, by=request.actor)
+    if model is not None:
+        return go(request, reverse("version_register", args=[model.name]), _("Now give it a first version."))
+    frame = FormPage(
+        title=_("New model"),
+        submit=_("Create model"),
+        back=reverse("models"),
+        intro=_("A model is the name clients call. Its versions come and go behind it."),
+        crumbs=_crumbs(),
+    )
+    return frame.show(request, form)
+
+
+@page("models")
+def detail(request: ConsoleRequest, name: str) -> HttpResponse:
+    model = access_model(request.actor, name)
+    actor, tenant = request.actor, live_tenant(request)
+    return show(
+        request,
+        "pages/model.html",
+        model=model,
+        live_scope=tenant.pk if tenant else ALL,
+        live_tenant=tenant,
+        words=live_words(),
+        may_manage=actor.has(Right.MANAGE_MODELS),
+        may_deploy=actor.has(Right.MANAGE_FLEET),
+        sees_platform=actor.has(Right.VIEW_PLATFORM),
+        crumbs=_crumbs(),
+        **_serving(model),
+    )
+
+
+@page("models")
+def state(request: ConsoleRequest, name: str) -> HttpResponse:
+    """The part of a model's page that changes by itself: versions and replicas, polled while they move."""
+    model = access_model(request.actor, name)
+    actor = request.actor
+    return show(
+        request,
+        "pages/model_state.html",
+        model=model,
+        may_manage=actor.has(Right.MANAGE_MODELS),
+        may_deploy=actor.has(Right.MANAGE_FLEET),
+        sees_platform=actor.has(Right.VIEW_PLATFORM),
+        **_serving(model),
+    )
+
+
+@page("models", FORM)
+def edit(request: ConsoleRequest, name: str) -> HttpResponse:
+    model = access_model(request.actor, name, Right.MANAGE_MODELS)
+    initial = {"description": model.description, "audience": "all" if model.is_public else "some"}
+    form = ModelForm(request.POST or None, is_new=False, initial=initial)
+    if attempt(form, update_model, by=request.actor, model=model) is not None:
+        return go(request, _address(model), _("Saved."))
+    title = _("Edit %(name)s") % {"name": model.name}
+    return FormPage(title=title, submit=_("Save"), back=_address(model), crumbs=_crumbs(model)).show(
+        request, form
+    )
+
+
+@page("models", FORM)
+def grant(request: ConsoleRequest, name: str) -> HttpResponse:
+    model = access_model(request.actor, name, Right.MANAGE_MODELS)
+    form = GrantForm(model, request.POST or None)
+    if attempt(form, grant_model, by=request.actor, model=model) is not None:
+        return go(request, _address(model), _("Granted. Their keys work for it within a second."))
+    title = _("Grant %(name)s to a tenant") % {"name": model.name}
+    return FormPage(title=title, submit=_("Grant"), back=_address(model)).show(request, form)
+
+
+@page("models", ("POST",))
+def revoke(request: ConsoleRequest, name: str, slug: str) -> HttpResponse:
+    model = access_model(request.actor, name, Right.MANAGE_MODELS)
+    tenant = access_tenant_by_slug(request.actor, slug)
+    return try_action(
+        request, _address(model), _("The grant is gone."), revoke_grant, model=model, tenant=tenant
+    )
+
+
+def _serving(model: Model) -> dict[str, Any]:
+    """What the page says of versions and replicas; `is_moving` while any of it changes by itself."""
+    versions = list(model.versions.select_related("artifact").prefetch_related("aliases"))
+    deployment = _active(model=model).first()
+    replicas = (
+        list(deployment.replicas.filter(is_wanted=True).select_related("host", "version"))
+        if deployment
+        else []
+    )
+    shown = _measured(versions, deployment)
+    is_moving = any(v.state == "validating" for v in versions) or any(
+        r.state in BUSY_STATES for r in replicas
+    )
+    return {
+        "versions": versions,
+        "deployment": deployment,
+        "replicas": replicas,
+        "grants": list(model.grants.select_related("tenant").order_by("tenant__slug")),
+        "has_ready": any(v.is_ready for v in versions),
+        "measured": shown,
+        "curve": curve_of(shown) if shown else None,
+        "curl": curl_for(model.name, shown),
+        "is_moving": is_moving,
+    }
+
+
+def _measured(versions: list[Version], deployment: Deployment | None) -> Version | None:
+    """The version whose measurements the page draws: the deployed one, else the newest that has some."""
+    measured = [version for version in versions if version.cost]
+    deployed = [v for v in measured if deployment and v.pk == deployment.version_id]
+    return next(iter(deployed or measured), None)
+
+
+def _active(**lookup: Any) -> Any:
+    rows = Deployment.objects.filter(state="active", **lookup)
+    return rows.select_related("version").prefetch_related("replicas")
+
+
+def _address(model: Model) -> str:
+    return reverse("model", args=[model.name])
+
+
+def _crumbs(model: Model | None = None) -> Crumbs:
+    first = [(_("Models"), reverse("models"))]
+    return first if model is None else [*first, (model.name, _address(model))]

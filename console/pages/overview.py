@@ -1,0 +1,100 @@
+"""The overview: are promises kept right now, and what changed in the last day."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.http import HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from console.live.topics import ALL
+from console.pages.answers import POST, back, go, page, show
+from console.pages.snippets import curl_embeddings
+from console.requests import ConsoleRequest, choose_tenant
+from serving.control.catalog.access import visible_models
+from tenants.access import visible_tenants
+from tenants.models import AuditEvent, Tenant
+from tenants.roles import Right
+
+RECENT = timedelta(days=1)
+RECENT_ROWS = 8
+
+
+@page("overview")
+def overview(request: ConsoleRequest) -> HttpResponse:
+    tenant = live_tenant(request)
+    return show(
+        request,
+        "pages/overview.html",
+        live_scope=tenant.pk if tenant else ALL,
+        live_tenant=tenant,
+        has_scope=tenant is not None or request.actor.is_operator,
+        words=live_words(),
+        changes=recent_changes(request),
+        sees_audit=_sees_audit(request),
+        curl=curl_embeddings(_any_model(request)),
+    )
+
+
+@page("overview", POST)
+def switch_tenant(request: ConsoleRequest) -> HttpResponse:
+    """Look at one tenant, or at all of one's own."""
+    choose_tenant(request, request.POST.get("tenant") or None)
+    return go(request, back(request, "/"))
+
+
+def live_tenant(request: ConsoleRequest) -> Tenant | None:
+    """Whose live figures to stream: the chosen tenant's; for members, failing that, their first one's."""
+    if request.tenant is not None or request.actor.is_operator:
+        return request.tenant
+    return visible_tenants(request.actor).first()
+
+
+def recent_changes(request: ConsoleRequest) -> list[AuditEvent]:
+    if not _sees_audit(request):
+        return []
+    return list(AuditEvent.objects.filter(at__gte=timezone.now() - RECENT)[:RECENT_ROWS])
+
+
+def live_words() -> dict[str, str]:
+    """Words of the live tables and charts, translated; the scripts know none of their own."""
+    return {
+        "kept": _("kept"),
+        "risk": _("at risk"),
+        "broken": _("broken"),
+        "unknown": _("no answers"),
+        "interactive": _("interactive"),
+        "standard": _("standard"),
+        "batch": _("batch"),
+        "rows": _("rows"),
+        "target": _("target"),
+        "device": _("device use"),
+        "gateway": _("gateway"),
+        "queue": _("queue"),
+        "batch_wait": _("batch wait"),
+        "execute": _("execute"),
+        "post": _("post"),
+        "close_full": _("full"),
+        "close_due": _("due"),
+        "close_window": _("window"),
+        "close_idle": _("device idle"),
+        "close_drain": _("drain"),
+    }
+
+
+def _sees_audit(request: ConsoleRequest) -> bool:
+    """In the chosen tenant; without a choice, only those who see every row of the scope."""
+    if request.tenant is not None:
+        return request.actor.has(Right.VIEW_AUDIT, request.tenant.pk)
+    if request.actor.is_operator:
+        return True
+    own = request.actor.memberships
+    return bool(own) and all(request.actor.has(Right.VIEW_AUDIT, tenant_id) for tenant_id in own)
+
+
+def _any_model(request: ConsoleRequest) -> str:
+    """A model the person's command line would work with, if there is one."""
+    models = visible_models(request.actor, request.tenant.pk if request.tenant else None)
+    names = models.order_by("name").values_list("name", flat=True)
+    return names.filter(deployments__state="active").first() or names.first() or "all-minilm-l6-v2"

@@ -1,0 +1,38 @@
+"""Which SLA profile applies where: the gateway's own rule, asked for a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serving.contract import ProfileEntry
+from serving.control.catalog.access import visible_models
+from serving.control.catalog.models import Model
+from serving.control.entries import binding_entry, profile_entry
+from serving.control.profiles.models import ProfileBinding, SlaProfile
+from serving.profiles import ENDPOINTS, ProfileTable
+from tenants.actors import Actor
+from tenants.models import Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What one tenant is promised for one model; `by_endpoint` only where endpoints differ."""
+
+    model: Model
+    profile: ProfileEntry
+    by_endpoint: dict[str, ProfileEntry]
+
+
+def promises_of(actor: Actor, tenant: Tenant) -> list[Promise]:
+    """One entry per model the tenant may use and the actor may see."""
+    bindings = ProfileBinding.objects.select_related("model")
+    profiles = {row.pk: profile_entry(row) for row in SlaProfile.objects.all()}
+    table = ProfileTable([binding_entry(row) for row in bindings], profiles)
+    return [_promise(table, tenant, model) for model in visible_models(actor, tenant.pk)]
+
+
+def _promise(table: ProfileTable, tenant: Tenant, model: Model) -> Promise:
+    found = {endpoint: table.resolve(tenant.pk, model.name, endpoint) for endpoint in ENDPOINTS}
+    first = found[ENDPOINTS[0]]
+    differs = any(profile.id != first.id for profile in found.values())
+    return Promise(model, first, found if differs else {})

@@ -1,0 +1,142 @@
+"""Small parts of every page: icons, states, classes, fields, sortable headers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from django import forms, template
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+register = template.Library()
+
+
+class Mark(NamedTuple):
+    """How a state looks: its colour never speaks alone, an icon and a word stand beside it."""
+
+    colour: str
+    icon: str
+    word: Any
+
+
+_GOOD, _RISK, _BAD, _UNKNOWN, _BUSY = "green", "yellow", "red", "secondary", "blue"
+STATES: dict[str, Mark] = {
+    "active": Mark(_GOOD, "circle-check", _("active")),
+    "ready": Mark(_GOOD, "circle-check", _("ready")),
+    "running": Mark(_GOOD, "circle-check", _("running")),
+    "live": Mark(_GOOD, "circle-check", _("live")),
+    "success": Mark(_GOOD, "circle-check", _("success")),
+    "registered": Mark(_UNKNOWN, "package", _("registered")),
+    "validating": Mark(_BUSY, "loader-2", _("validating")),
+    "pending": Mark(_UNKNOWN, "clock", _("pending")),
+    "starting": Mark(_BUSY, "loader-2", _("starting")),
+    "loading": Mark(_BUSY, "loader-2", _("loading")),
+    "warming": Mark(_BUSY, "flame", _("warming")),
+    "draining": Mark(_RISK, "droplet-down", _("draining")),
+    "stopping": Mark(_RISK, "droplet-down", _("stopping")),
+    "suspended": Mark(_RISK, "player-pause", _("suspended")),
+    "expired": Mark(_RISK, "clock-off", _("expired")),
+    "silent": Mark(_RISK, "plug-connected-x", _("silent")),
+    "stopped": Mark(_UNKNOWN, "player-stop", _("stopped")),
+    "archived": Mark(_UNKNOWN, "archive", _("archived")),
+    "revoked": Mark(_UNKNOWN, "ban", _("revoked")),
+    "failed": Mark(_BAD, "alert-triangle", _("failed")),
+    "failure": Mark(_BAD, "alert-triangle", _("failure")),
+}
+CLASSES = {"interactive": _("interactive"), "standard": _("standard"), "batch": _("batch")}
+
+
+@register.simple_tag
+def icon(name: str, extra: str = "") -> SafeString:
+    return format_html('<i class="ti ti-{} {}" aria-hidden="true"></i>', name, extra)
+
+
+@register.simple_tag
+def state(name: str) -> SafeString:
+    """A state as a badge. A state this page does not know is shown by its own word, in grey."""
+    mark = STATES.get(name, Mark(_UNKNOWN, "help-circle", name))
+    spin = " tg-spin" if mark.icon == "loader-2" else ""
+    return format_html(
+        '<span class="badge tg-state bg-{}-lt" data-state="{}"><i class="ti ti-{}{}" aria-hidden="true"></i>{}</span>',
+        mark.colour,
+        name,
+        mark.icon,
+        spin,
+        mark.word,
+    )
+
+
+@register.simple_tag
+def sla_class(name: str) -> SafeString:
+    """An SLA class in its fixed hue."""
+    return format_html('<span class="tg-class tg-class-{}">{}</span>', name, CLASSES.get(name, name))
+
+
+@register.filter
+def kind(field: forms.BoundField) -> str:
+    """Which markup a field needs: check, checks, select, file, area or input."""
+    match field.field.widget:
+        case forms.CheckboxSelectMultiple():
+            return "checks"
+        case forms.RadioSelect():
+            return "radios"
+        case forms.CheckboxInput():
+            return "check"
+        case forms.SelectMultiple() | forms.Select():
+            return "select"
+        case forms.FileInput():
+            return "file"
+        case forms.Textarea():
+            return "area"
+    return "input"
+
+
+_CONTROL = {"check": "form-check-input", "select": "form-select"}
+
+
+@register.filter
+def control(field: forms.BoundField) -> SafeString:
+    """The field's widget in the look of the page, tied to its help and its errors for screen readers."""
+    classes = [_CONTROL.get(kind(field), "form-control"), field.field.widget.attrs.get("class", "")]
+    described = [f"{field.auto_id}_help"] if field.help_text else []
+    attrs: dict[str, Any] = {}
+    if field.errors:
+        classes.append("is-invalid")
+        described.append(f"{field.auto_id}_error")
+        attrs["aria-invalid"] = "true"
+    attrs["class"] = " ".join(filter(None, classes))
+    if described:
+        attrs["aria-describedby"] = " ".join(described)
+    return field.as_widget(attrs=attrs)
+
+
+@register.filter
+def unit(field: forms.BoundField) -> str:
+    """The unit written behind an input; forms name it in `units`."""
+    return getattr(field.form, "units", {}).get(field.name, "")
+
+
+@register.simple_tag(takes_context=True)
+def sort_link(context: dict[str, Any], name: str, label: str) -> SafeString:
+    """A column header that sorts by `name`, keeping every other filter of the address."""
+    request: HttpRequest = context["request"]
+    current = context["listing"].sort
+    target = f"-{name}" if current == name else name
+    query = request.GET.copy()
+    query["sort"] = target
+    query.pop("page", None)
+    arrow = {name: "▲", f"-{name}": "▼"}.get(current, "")
+    return format_html('<a class="table-sort-link" href="?{}">{} {}</a>', query.urlencode(), label, arrow)
+
+
+@register.filter
+def pretty_json(value: Any) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+@register.filter
+def lookup(mapping: dict[str, Any], name: str) -> Any:
+    return mapping.get(name)

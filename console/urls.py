@@ -1,0 +1,89 @@
+"""Every address of the console. tests/console/test_access.py lists them with who may open which."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver, include, path
+from django.views.i18n import set_language
+
+from console.pages import (
+    audit,
+    deployments,
+    fleet,
+    health,
+    keys,
+    members,
+    models,
+    overview,
+    playground,
+    profiles,
+    tenants,
+    usage,
+    versions,
+)
+
+handler400 = "console.problems.bad_request"
+handler403 = "console.problems.permission_denied"
+handler404 = "console.problems.page_not_found"
+handler500 = "console.problems.server_error"
+
+_models = [
+    path("", models.index, name="models"),
+    path("<str:name>/", models.detail, name="model"),
+    path("<str:name>/state", models.state, name="model_state"),
+    path("<str:name>/edit", models.edit, name="model_edit"),
+    path("<str:name>/grants/new", models.grant, name="model_grant"),
+    path("<str:name>/grants/<str:slug>/revoke", models.revoke, name="model_revoke"),
+    path("<str:name>/deploy", deployments.create, name="deploy"),
+    path("<str:name>/versions/new", versions.register, name="version_register"),
+    path("<str:name>/versions/<int:number>/validate", versions.validate, name="version_validate"),
+    path("<str:name>/versions/<int:number>/archive", versions.archive, name="version_archive"),
+    path("<str:name>/versions/<int:number>/trust", versions.trust, name="version_trust"),
+    path("<str:name>/versions/<int:number>/alias", versions.alias, name="version_alias"),
+]
+_deployments = [
+    path("<str:deployment_id>/scale", deployments.change_scale, name="deployment_scale"),
+    path("<str:deployment_id>/version", deployments.change_version, name="deployment_version"),
+    path("<str:deployment_id>/stop", deployments.stop, name="deployment_stop"),
+]
+_tenants = [
+    path("", tenants.index, name="tenants"),
+    path("new", tenants.create, name="tenant_create"),
+    path("<str:slug>/", tenants.detail, name="tenant"),
+    path("<str:slug>/edit", tenants.edit, name="tenant_edit"),
+    path("<str:slug>/suspend", tenants.suspend, name="tenant_suspend"),
+    path("<str:slug>/resume", tenants.resume, name="tenant_resume"),
+    path("<str:slug>/members/new", members.add, name="member_add"),
+    path("<str:slug>/members/new-account", members.create_account, name="account_create"),
+    path("<str:slug>/keys/new", keys.create, name="key_create"),
+]
+_profiles = [
+    path("", profiles.index, name="profiles"),
+    path("new", profiles.create, name="profile_create"),
+    path("<str:profile_id>/", profiles.detail, name="profile"),
+    path("<str:profile_id>/edit", profiles.edit, name="profile_edit"),
+    path("<str:profile_id>/delete", profiles.delete, name="profile_delete"),
+    path("<str:profile_id>/bind", profiles.bind, name="profile_bind"),
+]
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("healthz", health.healthz, name="healthz"),
+    path("language", set_language, name="set_language"),
+    path("accounts/", include("allauth.urls")),
+    path("", overview.overview, name="overview"),
+    path("tenant", overview.switch_tenant, name="switch_tenant"),
+    path("new-model", models.create, name="model_create"),  # "models/new" would be the model called so
+    path("models/", include(_models)),
+    path("deployments/", include(_deployments)),
+    path("fleet/", fleet.index, name="fleet"),
+    path("fleet/state", fleet.state, name="fleet_state"),
+    path("tenants/", include(_tenants)),
+    path("members/<str:member_id>/role", members.edit, name="member_edit"),
+    path("members/<str:member_id>/remove", members.remove, name="member_remove"),
+    path("keys/<str:key_id>/revoke", keys.revoke, name="key_revoke"),
+    path("profiles/", include(_profiles)),
+    path("bindings/<str:binding_id>/unbind", profiles.unbind, name="binding_unbind"),
+    path("usage/", usage.index, name="usage"),
+    path("audit/", audit.index, name="audit"),
+    path("audit/export", audit.export, name="audit_export"),
+    path("playground/", playground.index, name="playground"),
+]

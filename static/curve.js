@@ -1,0 +1,34 @@
+// A version's measured execution time against its size, with the line the scheduler expects.
+
+import { colour } from "./charts.js";
+import { figure } from "./figures.js";
+
+const box = document.getElementById("curve");
+const data = JSON.parse(document.getElementById("curve-data").textContent);
+let plot = null;
+
+function draw() {
+  plot?.destroy();
+  const axis = { stroke: colour("axis"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+  const word = data.axis === "tokens" ? box.dataset.tokens : box.dataset.rowsWord;
+  plot = new uPlot({
+    width: box.clientWidth,
+    height: Math.max(140, box.clientHeight - 26),
+    padding: [10, 10, 0, 0],
+    cursor: { drag: { x: false, y: false } },
+    scales: { x: { time: false, range: (_, low, high) => [0, high * 1.04 || 1] }, y: { range: (_, low, high) => [0, high * 1.12 || 1] } },
+    axes: [
+      { ...axis, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en-US")) },
+      { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en-US")) },
+    ],
+    series: [
+      { label: word, value: (_, value) => (value === null ? "" : value.toLocaleString("en-US")) },
+      { label: box.dataset.measured, stroke: colour("execute"), width: 0, paths: () => null, points: { show: true, size: 6, fill: colour("execute") }, value: (_, value) => figure(value, "ms") },
+      { label: box.dataset.fitted, stroke: colour("target"), width: 1.25, dash: [5, 5], points: { show: false }, value: (_, value) => figure(value, "ms") },
+    ],
+  }, [data.x, data.measured, data.fitted], box);
+}
+
+new ResizeObserver(() => plot?.setSize({ width: box.clientWidth, height: Math.max(140, box.clientHeight - 26) })).observe(box);
+document.addEventListener("tg:theme", draw);
+draw();

@@ -1,0 +1,273 @@
+// The overview: one row per tenant × model, and the charts of the row that is selected.
+
+import { LiveChart, STAGES, classColour, colour, sparkline } from "./charts.js";
+import { figure, money, percent, threeDigits, NONE } from "./figures.js";
+import { LiveFeed, bindBadge } from "./live.js";
+
+const page = document.getElementById("overview");
+const words = JSON.parse(document.getElementById("overview-words").textContent);
+const feed = new LiveFeed(page.dataset.scope);
+const body = page.querySelector("[data-rows]");
+const only = page.dataset.model || null;
+const chart = (name, options) => {
+  const element = page.querySelector(`[data-chart="${name}"]`);
+  return element && new LiveChart(element, options);
+};
+const charts = {
+  rps: chart("rps", { unit: "req/s", least: 1 }),
+  latency: chart("latency", { unit: "ms", least: 10 }),
+  batch: chart("batch", { unit: words.rows, least: 4 }),
+  stages: chart("stages", { unit: "ms", stacked: true, least: 1 }),
+  queue: chart("queue", { unit: "", least: 4 }),
+  device: chart("device", { max: 1, format: percent, axis: (tick) => `${Math.round(tick * 100)} %` }),
+};
+let selected = null;
+let isHovered = false;
+
+const keyOf = (row) => `${row.tenant_id} ${row.model}`;
+const shown = (frame) => (only ? frame.rows.filter((row) => row.model === only) : frame.rows);
+
+// ---------------------------------------------------------------- the data, by second
+
+function timeline() {
+  const frames = feed.frames;
+  if (!frames.length) return { times: [], at: new Map() };
+  const first = frames[0].at, last = frames.at(-1).at;
+  const at = new Map(frames.map((frame) => [frame.at, frame]));
+  return { times: Array.from({ length: last - first + 1 }, (_, i) => first + i), at };
+}
+
+function seriesOf(frames) {
+  const found = new Map();
+  const names = { tenants: {}, versions: {} };
+  for (const frame of frames) {
+    Object.assign(names.tenants, frame.names?.tenants);
+    Object.assign(names.versions, frame.names?.versions);
+    for (const row of shown(frame)) found.set(keyOf(row), row);
+  }
+  const counts = {};
+  return [...found.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, row]) => {
+    const index = (counts[row.sla_class] = (counts[row.sla_class] ?? -1) + 1);
+    const [slug, tenant] = names.tenants[row.tenant_id] ?? [row.tenant_id, row.tenant_id];
+    return { key, row, slug, tenant, label: page.dataset.scope === "all" ? `${slug} · ${row.model}` : row.model, colour: classColour(row.sla_class, index) };
+  });
+}
+
+function column(series, { times, at }, pick) {
+  return times.map((time) => {
+    const frame = at.get(time);
+    if (!frame?.covered) return null;
+    const row = frame.rows.find((one) => keyOf(one) === series.key);
+    return row ? pick(row) ?? null : null;
+  });
+}
+
+// ---------------------------------------------------------------- the table
+
+const cell = (text, className = "num") => {
+  const td = document.createElement("td");
+  td.className = className;
+  td.append(text);
+  return td;
+};
+
+function verdict(kept) {
+  if (kept === undefined || kept === null) return ["unknown", "secondary", "help-circle", words.unknown];
+  if (kept >= 0.99) return ["kept", "green", "circle-check", words.kept];
+  if (kept >= 0.95) return ["risk", "yellow", "alert-circle", words.risk];
+  return ["broken", "red", "alert-triangle", words.broken];
+}
+
+function keptCell(kept) {
+  const [, hue, icon, word] = verdict(kept);
+  const span = document.createElement("span");
+  span.className = `badge tg-state bg-${hue}-lt`;
+  span.innerHTML = `<i class="ti ti-${icon}" aria-hidden="true"></i>`;
+  span.append(`${percent(kept)} ${word}`);
+  return cell(span, "");
+}
+
+function nameCell(series) {
+  const td = document.createElement("td");
+  const model = document.createElement("a");
+  model.href = `${page.dataset.models}${series.row.model}/`;
+  model.textContent = series.row.model;
+  const tenant = document.createElement("a");
+  tenant.href = `${page.dataset.tenants}${series.slug}/`;
+  tenant.textContent = series.tenant;
+  tenant.className = "text-reset fw-medium";
+  const below = document.createElement("div");
+  below.className = "text-secondary small";
+  below.append(model);
+  td.append(tenant, below);
+  return td;
+}
+
+function classCell(row) {
+  const span = document.createElement("span");
+  span.className = `tg-class tg-class-${row.sla_class}`;
+  span.textContent = words[row.sla_class] ?? row.sla_class;
+  return cell(span, "");
+}
+
+function latencyCell(row) {
+  const isLate = row.p95 !== undefined && row.p95 > row.target_ms;
+  const span = document.createElement("span");
+  const small = document.createElement("span");
+  small.className = "text-secondary";
+  small.textContent = ` / ${figure(row.target_ms, "ms")}`;
+  const value = document.createElement("span");
+  value.className = isLate ? "tg-bad fw-medium" : "fw-medium";
+  value.textContent = row.p95 === undefined ? NONE : threeDigits(row.p95);
+  span.append(value, small);
+  return cell(span);
+}
+
+function rateCell(series, time) {
+  const td = document.createElement("td");
+  const box = document.createElement("div");
+  box.className = "d-flex align-items-center gap-2 justify-content-end";
+  const canvas = document.createElement("canvas");
+  canvas.className = "tg-spark";
+  const number = document.createElement("span");
+  number.className = "tg-num text-nowrap";
+  number.style.minWidth = "4.5rem";
+  number.style.textAlign = "right";
+  number.textContent = figure(series.row.rps, "req/s");
+  box.append(canvas, number);
+  td.append(box);
+  requestAnimationFrame(() => sparkline(canvas, column(series, time, (row) => row.rps).slice(-120), series.colour));
+  return td;
+}
+
+function tableRow(series, time) {
+  const row = series.row;
+  const tr = document.createElement("tr");
+  tr.dataset.key = series.key;
+  tr.setAttribute("aria-selected", series.key === selected);
+  tr.tabIndex = 0;
+  tr.append(
+    nameCell(series), classCell(row), keptCell(row.kept), latencyCell(row), rateCell(series, time),
+    cell(row.batch === undefined ? NONE : threeDigits(row.batch)), cell(String(row.pending ?? 0)),
+    cell(figure(row.device_ms_s ?? 0, "ms/s")),
+  );
+  return tr;
+}
+
+// ---------------------------------------------------------------- everything, each second
+
+function showFigures(last) {
+  const rows = last?.covered ? shown(last) : [];
+  const sum = (pick) => (rows.length ? rows.reduce((total, row) => total + (pick(row) ?? 0), 0) : null);
+  const judged = rows.filter((row) => row.kept !== undefined);
+  const failed = sum((row) => Object.values(row.failed ?? {}).reduce((a, b) => a + b, 0));
+  const kept = judged.filter((row) => row.kept >= 0.99).length;
+  const set = (name, value) => { const spot = page.querySelector(`[data-figure="${name}"]`); if (spot) spot.textContent = value; };
+  set("kept", judged.length ? `${kept} / ${judged.length}` : NONE);
+  set("rps", figure(sum((row) => row.rps)));
+  set("failed", figure(failed));
+  set("pending", sum((row) => row.pending) ?? NONE);
+  set("tokens", figure(sum((row) => row.tokens_s)));
+  set("device", figure(sum((row) => row.device_ms_s)));
+  set("cost", rows.length ? money(sum((row) => row.cost_micro_s) * 3600) : NONE);
+}
+
+function showTable(series, time) {
+  page.querySelector("[data-empty]").hidden = series.length > 0;
+  page.querySelector("[data-filled]").hidden = series.length === 0;
+  if (isHovered || body.contains(document.activeElement)) return updateSelection();
+  body.replaceChildren(...series.map((one) => tableRow(one, time)));
+}
+
+function updateSelection() {
+  for (const tr of body.children) tr.setAttribute("aria-selected", tr.dataset.key === selected);
+}
+
+function showCharts(series, time) {
+  const line = (one, pick) => ({ label: one.label, colour: one.colour, values: column(one, time, pick) });
+  charts.rps?.show(time.times, series.map((one) => line(one, (row) => row.rps)));
+  charts.batch?.show(time.times, series.map((one) => line(one, (row) => row.batch)));
+  charts.queue?.show(time.times, series.map((one) => line(one, (row) => row.pending ?? 0)));
+  const one = series.find((candidate) => candidate.key === selected) ?? series[0];
+  for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one ? `${one.tenant} · ${one.row.model}` : "";
+  if (one) {
+    const pick = (label, tone, field, dash) => ({ label, colour: tone, dash, values: column(one, time, (row) => row[field]) });
+    const base = colour(one.row.sla_class);
+    charts.latency?.show(time.times, [
+      pick("p50", `color-mix(in oklab, ${base} 45%, #868e96)`, "p50"),
+      pick("p95", base, "p95"),
+      pick("p99", `color-mix(in oklab, ${base} 60%, #e64980)`, "p99"),
+      pick(words.target, colour("target"), "target_ms", [5, 5]),
+    ]);
+    charts.stages?.show(time.times, STAGES.map((stage) => ({
+      label: words[stage], colour: colour(stage), values: column(one, time, (row) => row.stages?.[stage]),
+    })));
+    showCloses(one.row);
+  }
+  showDevices(time);
+}
+
+function showCloses(row) {
+  const box = page.querySelector("[data-closes]");
+  if (!box) return;
+  const entries = Object.entries(row.closes ?? {}).sort((a, b) => b[1] - a[1]);
+  box.replaceChildren(...entries.map(([reason, share]) => {
+    const item = document.createElement("div");
+    item.className = "d-flex align-items-center gap-2 mb-1";
+    item.innerHTML = `<span class="text-secondary" style="width:5.5rem"></span><span class="tg-meter flex-fill"><i style="width:${(share * 100).toFixed(1)}%"></i></span><span class="tg-num text-end" style="width:4rem"></span>`;
+    item.children[0].textContent = words[`close_${reason}`] ?? reason;
+    item.children[2].textContent = percent(share);
+    return item;
+  }));
+}
+
+// With all tenants in view, the replicas' own word; for one tenant, its share of the devices' time.
+function showDevices(time) {
+  const ids = new Map();
+  for (const frame of feed.frames) for (const replica of frame.replicas ?? []) if (!only || replica.model === only) ids.set(replica.replica_id, replica);
+  if (ids.size) {
+    const lines = [...ids].sort(([a], [b]) => (a < b ? -1 : 1)).map(([id, replica], index) => ({
+      label: `${replica.model} ${id.slice(-4)}`,
+      colour: `color-mix(in oklab, ${colour("execute")} ${[100, 60, 35, 80][index % 4]}%, #868e96)`,
+      values: time.times.map((at) => time.at.get(at)?.replicas?.find((one) => one.replica_id === id)?.busy ?? null),
+    }));
+    return charts.device?.show(time.times, lines);
+  }
+  const values = time.times.map((at) => {
+    const frame = time.at.get(at);
+    return frame?.covered ? shown(frame).reduce((sum, row) => sum + (row.device_ms_s ?? 0), 0) / 1000 : null;
+  });
+  return charts.device?.show(time.times, [{ label: words.device, colour: colour("execute"), values }]);
+}
+
+function show() {
+  if (document.visibilityState === "hidden") return;
+  const time = timeline();
+  const series = seriesOf(feed.frames);
+  if (!series.some((one) => one.key === selected)) selected = series[0]?.key ?? null;
+  const last = feed.frames.at(-1);
+  for (const one of series) one.row = last?.rows.find((row) => keyOf(row) === one.key) ?? { ...one.row, rps: null, pending: 0 };
+  page.dataset.seconds = feed.frames.length;
+  showFigures(last);
+  showTable(series, time);
+  showCharts(series, time);
+}
+
+function select(event) {
+  const tr = event.target.closest("tr[data-key]");
+  if (!tr || event.target.closest("a")) return;
+  if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
+  event.preventDefault();
+  selected = tr.dataset.key;
+  updateSelection();
+  show();
+}
+
+body.addEventListener("click", select);
+body.addEventListener("keydown", select);
+body.addEventListener("pointerenter", () => { isHovered = true; page.querySelector("[data-paused]").hidden = false; });
+body.addEventListener("pointerleave", () => { isHovered = false; page.querySelector("[data-paused]").hidden = true; });
+feed.addEventListener("frames", show);
+document.addEventListener("tg:theme", show);
+bindBadge(feed, document.getElementById("live-badge"));
+feed.start();

@@ -1,0 +1,70 @@
+// What every page shares: theme switch, dialogs, copy buttons, fields that depend on another.
+
+const root = document.documentElement;
+
+function switchTheme() {
+  const theme = root.dataset.bsTheme === "dark" ? "light" : "dark";
+  root.dataset.bsTheme = theme;
+  document.cookie = `theme=${theme}; path=/; max-age=31536000; samesite=lax`;
+  document.dispatchEvent(new CustomEvent("tg:theme", { detail: theme }));
+}
+
+async function copy(button) {
+  const text = button.closest(".tg-code").querySelector("code").textContent;
+  const icon = button.querySelector(".ti");
+  try {
+    await navigator.clipboard.writeText(text);
+    icon.classList.replace("ti-copy", "ti-check");
+  } catch {
+    getSelection().selectAllChildren(button.closest(".tg-code").querySelector("code"));
+  }
+  setTimeout(() => icon.classList.replace("ti-check", "ti-copy"), 1500);
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("[data-theme-switch], [data-copy], [data-dialog-close]");
+  if (!target) return;
+  if (target.matches("[data-theme-switch]")) switchTheme();
+  else if (target.matches("[data-copy]")) copy(target);
+  else target.closest("dialog")?.close();
+});
+
+// A dialog is filled by htmx and opened when its content is there.
+const dialog = document.getElementById("dialog");
+document.addEventListener("htmx:after:swap", () => {
+  if (dialog && !dialog.open && dialog.querySelector("#dialog-content > *")) dialog.showModal();
+  dependentFields(document);
+  document.querySelector("dialog [data-error-summary]")?.focus();
+});
+dialog?.addEventListener("close", () => {
+  const reload = dialog.querySelector("[data-reload-on-close]");
+  document.getElementById("dialog-content").replaceChildren();
+  if (reload) location.reload();
+});
+
+// data-only-for="engine=encoder tensor": shown while that field has one of the values.
+function dependentFields(scope) {
+  for (const field of scope.querySelectorAll("[data-only-for]")) {
+    const [name, values] = field.dataset.onlyFor.split("=");
+    const control = field.closest("form")?.elements[name];
+    if (!control) continue;
+    const show = () => (field.hidden = !values.split(" ").includes(control.value));
+    if (!field.dataset.bound) {
+      for (const one of control instanceof RadioNodeList ? control : [control]) one.addEventListener("change", show);
+      field.dataset.bound = "1";
+    }
+    show();
+  }
+}
+dependentFields(document);
+
+// A form is sent once; its button shows that it is under way.
+document.addEventListener("submit", (event) => {
+  const button = event.submitter;
+  if (button?.matches(".btn-primary, .btn-danger")) {
+    button.classList.add("btn-loading");
+    setTimeout(() => button.classList.remove("btn-loading"), 8000);
+  }
+});
+
+document.querySelector("[data-error-summary]")?.focus();
