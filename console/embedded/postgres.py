@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -20,6 +19,7 @@ import psycopg
 from console.embedded.binaries import postgres_major
 from console.embedded.errors import ServiceError
 from console.embedded.identity import Identity
+from console.embedded.leftovers import wait_for_leftover
 from console.embedded.owned import Ladder, OwnedProcess
 
 ROLE = DATABASE = "tidegate"
@@ -74,7 +74,10 @@ class Postgres:
 
     def start(self) -> None:
         """Spawn the server; `is_ready` tells when it answers. Crash recovery may take a while."""
-        self._clear_stale_pid_file()
+        wait_for_leftover(self.name, self._data_dir / "postmaster.pid", self._data_dir)
+        (self._socket_dir / ".s.PGSQL.5432.lock").unlink(
+            missing_ok=True
+        )  # names a process, as stale as the other
         self.process.start(_bare_environment())
 
     def is_ready(self) -> bool:
@@ -122,22 +125,6 @@ class Postgres:
                 "Dump and restore it with the old version's programs, or choose another --state-dir."
             )
 
-    def _clear_stale_pid_file(self) -> None:
-        """After kill -9 the file names a dead process, or an unrelated one that got its number.
-
-        The server would refuse to start for the latter. Whoever calls this holds the directory's lock, so
-        a live server here is one that is still shutting down after its launcher was killed: wait for it.
-        """
-        pid_file = self._data_dir / "postmaster.pid"
-        deadline = time.monotonic() + 60
-        while (pid := _first_number(pid_file)) and _works_in(pid, self._data_dir):
-            if time.monotonic() > deadline:
-                raise ServiceError(
-                    f"PostgreSQL (process {pid}) still runs in {self._data_dir}; stop it first"
-                )
-            time.sleep(0.05)
-        pid_file.unlink(missing_ok=True)
-
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(
             host=str(self._socket_dir), user=SUPERUSER, dbname="postgres", autocommit=True, connect_timeout=5
@@ -155,19 +142,3 @@ def _ensure_database(connection: psycopg.Connection) -> None:
 def _bare_environment() -> Mapping[str, str]:
     """No PG* variables of the caller, no secrets of ours."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
-
-
-def _first_number(path: Path) -> int | None:
-    try:
-        text = path.read_text().split("\n", 1)[0].strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
-
-
-def _works_in(pid: int, directory: Path) -> bool:
-    """A live server's working directory is its data directory; a zombie's is unreadable."""
-    try:
-        return os.path.samefile(f"/proc/{pid}/cwd", directory)
-    except OSError:
-        return False

@@ -12,6 +12,7 @@ import socket
 from pathlib import Path
 
 from console.embedded.identity import ourselves
+from console.embedded.leftovers import wait_for_leftover
 from console.embedded.owned import Ladder, OwnedProcess
 
 _STOP: Ladder = ((signal.SIGTERM, 10.0),)
@@ -27,6 +28,7 @@ class Valkey:
         self, program: Path, data_dir: Path, socket_dir: Path, log_path: Path, durable: bool
     ) -> None:
         self._data_dir = data_dir
+        self._pid_file = data_dir / "valkey.pid"
         self._socket = socket_dir / "valkey.sock"
         command = ourselves().wrap([program, *self._options(durable)], signal.SIGTERM)
         self.process = OwnedProcess(self.name, command, log_path, _STOP)
@@ -40,6 +42,7 @@ class Valkey:
 
     def start(self) -> None:
         """Spawn the server; `is_ready` tells when it has read its file and answers."""
+        wait_for_leftover(self.name, self._pid_file, self._data_dir)
         self.process.start({"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"})
 
     def is_ready(self) -> bool:
@@ -58,6 +61,7 @@ class Valkey:
             "unixsocket": str(self._socket),
             "unixsocketperm": "700",
             "dir": str(self._data_dir),
+            "pidfile": str(self._pid_file),
             "save": "",
             "appendonly": "yes" if durable else "no",
             "appendfsync": "everysec",

@@ -31,6 +31,7 @@ from serving.rotation import rotate_when_large
 
 STEP_S = 0.1
 ROTATE_EVERY_S = 5.0
+HOPELESS_RESTARTS = 4
 
 Say = Callable[[str], None]
 
@@ -61,8 +62,10 @@ class Platform:
         self._rotate_at = 0.0
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _interrupt)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(signal.SIGHUP, _interrupt)
         try:
             self.start()
         except BaseException:
@@ -109,9 +112,18 @@ class Platform:
             for spec in [spec for spec in waiting if self._is_listening(spec)]:
                 waiting.remove(spec)
                 self._say(f"{spec.name} is ready on {_url(spec)} ({time.monotonic() - started:.1f} s)")
-            if waiting and time.monotonic() > started + timeout_s:
-                raise ServiceError(self._not_ready(waiting[0], timeout_s))
+            self._require_hope(waiting, is_late=time.monotonic() > started + timeout_s)
             time.sleep(STEP_S / 2)
+
+    def _require_hope(self, waiting: Sequence[ProcessSpec], is_late: bool) -> None:
+        """Nobody waits two minutes for a process that dies at every start."""
+        for spec in self._specs:
+            process = self.supervised[spec.name]
+            if process.restarts >= HOPELESS_RESTARTS or (is_late and spec in waiting):
+                tail = process.process.log_tail()
+                raise ServiceError(
+                    f"{spec.name} does not come up. Its log, {process.log_path}, ends with:\n{tail}"
+                )
 
     # -------------------------------------------------------------------- running
 
@@ -189,12 +201,6 @@ class Platform:
                 return True
         except OSError:
             return False
-
-    def _not_ready(self, spec: ProcessSpec, timeout_s: float) -> str:
-        process = self.supervised[spec.name].process
-        return (
-            f"{spec.name} did not come up within {timeout_s:.0f} s. Its log ends with:\n{process.log_tail()}"
-        )
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from console.embedded.errors import ServiceError
 from console.embedded.owned import OwnedProcess
 from console.processes.backoff import Backoff
 
@@ -44,17 +45,21 @@ class Supervised:
         """Notice a death, or restart when the pause after one is over."""
         if self._restart_at is None:
             if not self.process.is_alive:
-                self._schedule(now)
+                self._schedule(now, describe_exit(self.process.exit_code))
         elif now >= self._restart_at:
-            self.restarts += 1
-            self.start(now)
+            self._restart(now)
 
-    def _schedule(self, now: float) -> None:
+    def _restart(self, now: float) -> None:
+        self.restarts += 1
+        try:
+            self.start(now)
+        except (OSError, ServiceError) as error:  # out of processes, a leftover that does not end: try again
+            self._schedule(now, f"cannot be started ({error})")
+
+    def _schedule(self, now: float, what: str) -> None:
         delay_s = self._backoff.delay_s(now - self._started_at)
         self._restart_at = now + delay_s
-        self._say(
-            f"{self.name} {describe_exit(self.process.exit_code)}, again in {delay_s:.1f} s; see {self.log_path}"
-        )
+        self._say(f"{self.name} {what}, again in {delay_s:.1f} s; see {self.log_path}")
 
 
 def describe_exit(code: int | None) -> str:

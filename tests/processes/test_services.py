@@ -110,6 +110,16 @@ def test_rows_survive_kill_9_of_the_launcher_which_leaves_nothing(state_dir: Pat
         assert count_rows(again.database_url) == ROWS
 
 
+def test_a_start_right_after_kill_9_waits_for_what_is_still_stopping(state_dir: Path):
+    for _ in range(3):
+        launch = Launched(state_dir, durable=True)
+        assert "error" not in launch.said
+        launch.process.kill()
+        launch.process.wait()
+    with launched(state_dir) as again:
+        assert redis.Redis.from_url(again.said["urls"]["VALKEY_URL"]).ping()
+
+
 def test_a_stop_and_a_start_keep_rows_and_queued_messages(state_dir: Path):
     first = EmbeddedServices(state_dir, environ={})
     first.start()
@@ -153,7 +163,8 @@ def test_the_applications_role_is_neither_superuser_nor_beyond_row_security(stat
 def test_a_stale_pid_file_that_names_a_living_stranger_is_no_obstacle(state_dir: Path):
     with launched(state_dir):
         pass
-    (state_dir / "postgres" / "postmaster.pid").write_text(f"{os.getpid()}\n")
+    for pid_file in ("postgres/postmaster.pid", "run/.s.PGSQL.5432.lock", "valkey/valkey.pid"):
+        (state_dir / pid_file).write_text(f"{os.getpid()}\n")
     with launched(state_dir) as launch:
         assert psutil.pid_exists(launch.pids["postgres"])
 

@@ -141,6 +141,20 @@ def test_a_dead_process_is_started_again_after_its_pause(tmp_path: Path):
     assert said == [f"fake was killed by SIGKILL, again in 0.1 s; see {tmp_path / 'fake.log'}"]
 
 
+def test_a_process_that_cannot_even_be_started_is_tried_again(tmp_path: Path):
+    said: list[str] = []
+
+    def start() -> None:
+        raise OSError("out of processes")
+
+    supervised = Supervised(FakeProcess(tmp_path / "fake.log"), start, said.append)  # type: ignore[arg-type]
+    supervised.adopt()
+    for now in (1.0, 2.0, 3.0):
+        supervised.step(now)
+    assert "cannot be started (out of processes)" in said[-1]
+    assert supervised.restarts > 0
+
+
 def test_exits_are_described_for_people():
     assert describe_exit(1) == "ended with code 1"
     assert describe_exit(-15) == "was killed by SIGTERM"
