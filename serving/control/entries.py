@@ -1,15 +1,19 @@
-"""Config entries computed from rows: one function per kind, key in, entry (or None: none should exist) out."""
+"""Config entries computed from rows: one function per kind, key in, entry (or None: none should exist) out.
+
+`all_of` computes every entry of a kind for reconciliation; where there can be many, in one query.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils import timezone
 
 from serving.contract import (
     BindingEntry,
+    ConfigBody,
     DeploymentEntry,
     EngineName,
     KeyEntry,
@@ -34,8 +38,10 @@ _WHY = "configuration of every tenant is published"
 
 def tenant(tenant_id: str) -> TenantEntry | None:
     row = Tenant.objects.filter(pk=tenant_id).first()
-    if row is None:
-        return None
+    return None if row is None else _tenant_entry(row)
+
+
+def _tenant_entry(row: Tenant) -> TenantEntry:
     return TenantEntry(
         id=row.pk,
         slug=row.slug,
@@ -48,9 +54,14 @@ def tenant(tenant_id: str) -> TenantEntry | None:
 
 
 def key(key_id: str) -> KeyEntry | None:
+    """None for one that is revoked or has expired."""
     with all_tenants(_WHY):
-        row = _usable_keys().filter(pk=key_id).first()
-    if row is None:
+        row = ApiKey.objects.filter(pk=key_id, revoked_at__isnull=True).first()
+    return None if row is None else _key_entry(row)
+
+
+def _key_entry(row: ApiKey) -> KeyEntry | None:
+    if row.expires_at is not None and row.expires_at <= timezone.now():
         return None
     return KeyEntry(
         id=row.pk,
@@ -60,11 +71,6 @@ def key(key_id: str) -> KeyEntry | None:
         models=None if row.allowed_models is None else tuple(row.allowed_models),
         expires_at=row.expires_at.timestamp() if row.expires_at else None,
     )
-
-
-def _usable_keys() -> QuerySet[ApiKey]:
-    unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
-    return ApiKey.objects.filter(unexpired, revoked_at__isnull=True)
 
 
 def profile(profile_id: str) -> ProfileEntry | None:
@@ -194,33 +200,58 @@ def versions_touching(deployment_id: str) -> set[str]:
     return set(rows.order_by().values_list("version_id", flat=True).distinct())
 
 
-# ---------------------------------------------------------------- which keys should exist
+# ---------------------------------------------------------------- every entry of a kind
 
 
-def existing_keys(kind: str) -> list[str]:
-    """Keys of all entries of `kind` that should be published now."""
+def all_of(kind: str) -> dict[str, ConfigBody | None]:
+    """Key → entry of all there should be now; None for a key that has expired and awaits retraction."""
     with all_tenants(_WHY):
-        return list(_KEYS[kind]())
+        return _ALL[kind]()
 
 
-def _validating() -> QuerySet[Any, Any]:
-    return Version.objects.filter(state="validating").order_by("pk").values_list("pk", flat=True)
+def _all_tenants() -> dict[str, ConfigBody | None]:
+    return {row.pk: _tenant_entry(row) for row in Tenant.objects.all()}
 
 
-def _served() -> QuerySet[Any, Any]:
+def _all_keys() -> dict[str, ConfigBody | None]:
+    return {row.pk: _key_entry(row) for row in ApiKey.objects.filter(revoked_at__isnull=True)}
+
+
+def _all_profiles() -> dict[str, ConfigBody | None]:
+    return {row.pk: profile_entry(row) for row in SlaProfile.objects.all()}
+
+
+def _all_bindings() -> dict[str, ConfigBody | None]:
+    return {row.pk: binding_entry(row) for row in ProfileBinding.objects.select_related("model")}
+
+
+def _all_models() -> dict[str, ConfigBody | None]:
+    return {name: model(name) for name in Model.objects.values_list("name", flat=True)}
+
+
+def _all_versions() -> dict[str, ConfigBody | None]:
     is_served = Q(replicas__is_wanted=True) | Q(state="validating")
-    return Version.objects.filter(is_served).order_by("pk").distinct().values_list("pk", flat=True)
+    served = Version.objects.order_by().filter(is_served).values_list("pk", flat=True).distinct()
+    return {version_id: version(version_id) for version_id in served}
 
 
-_KEYS: dict[str, Callable[[], QuerySet[Any, Any]]] = {
-    "tenant": lambda: Tenant.objects.order_by("pk").values_list("pk", flat=True),
-    "key": lambda: ApiKey.objects.filter(revoked_at__isnull=True).order_by("pk").values_list("pk", flat=True),
-    "profile": lambda: SlaProfile.objects.order_by("pk").values_list("pk", flat=True),
-    "binding": lambda: ProfileBinding.objects.order_by("pk").values_list("pk", flat=True),
-    "model": lambda: Model.objects.order_by("name").values_list("name", flat=True),
-    "version": _served,
-    "deployment": lambda: (
-        Deployment.objects.filter(state="active").order_by("pk").values_list("pk", flat=True)
-    ),
-    "validation": _validating,
+def _all_deployments() -> dict[str, ConfigBody | None]:
+    active = Deployment.objects.filter(state="active").values_list("pk", flat=True)
+    return {deployment_id: deployment(deployment_id) for deployment_id in active}
+
+
+def _all_validations() -> dict[str, ConfigBody | None]:
+    validating = Version.objects.filter(state="validating").values_list("pk", flat=True)
+    return {version_id: validation(version_id) for version_id in validating}
+
+
+_ALL: dict[str, Callable[[], dict[str, ConfigBody | None]]] = {
+    "tenant": _all_tenants,
+    "key": _all_keys,
+    "profile": _all_profiles,
+    "binding": _all_bindings,
+    "model": _all_models,
+    "version": _all_versions,
+    "deployment": _all_deployments,
+    "validation": _all_validations,
 }

@@ -163,10 +163,10 @@ def everything() -> int:
 
 def _reconcile(kind: str) -> int:
     published = _published(kind)
-    wanted = entries.existing_keys(kind)
-    suspects = [k for k in wanted if _has_drifted(published.get(k), SOURCES[kind](k))]
-    gone = published.keys() - set(wanted)
-    return sum(_heal(kind, k) for k in [*sorted(gone), *suspects])
+    wanted = entries.all_of(kind)
+    gone = published.keys() - wanted.keys()
+    suspects = [k for k, body in wanted.items() if _has_drifted(published.get(k), body)]
+    return sum(_heal(kind, k) for k in sorted([*gone, *suspects]))
 
 
 @transaction.atomic

@@ -1,7 +1,8 @@
 """Which replicas should exist where: pure. Deployments, hosts and replicas in; what to create and remove out.
 
 A switch of versions needs no state of its own: replicas of the wanted version are created beside the
-old ones, and the old ones go once as many new ones are ready as are wanted.
+old ones, and the old ones go once as many new ones are ready as are wanted (or one by one, where there
+is no room for both).
 """
 
 from __future__ import annotations
@@ -116,10 +117,11 @@ def decide(wishes: Sequence[Wish], sites: Sequence[Site], placed: Sequence[Place
         if replica.is_wanted and replica.deployment_id not in known:
             decision.remove.append(Remove(replica.replica_id, "its deployment was stopped"))
     for wish in sorted(wishes, key=lambda wish: wish.deployment_id):
-        own = [
-            replica for replica in placed if replica.is_wanted and replica.deployment_id == wish.deployment_id
-        ]
+        mine = [replica for replica in placed if replica.deployment_id == wish.deployment_id]
+        own = [replica for replica in mine if replica.is_wanted]
         _settle(wish, own, room, live_hosts, decision)
+        if wish.deployment_id in decision.blocked and len(own) == len(mine):
+            _make_room(wish, own, decision)
     return decision
 
 
@@ -137,6 +139,18 @@ def _settle(wish: Wish, own: list[Placed], room: _Room, live_hosts: set[str], de
         decision.remove.append(Remove(replica.replica_id, "fewer replicas are wanted"))
     if sum(replica.state == "ready" for replica in reachable) >= wish.count:
         decision.remove += [Remove(replica.replica_id, "its version was replaced") for replica in older]
+
+
+def _make_room(wish: Wish, own: list[Placed], decision: Decision) -> None:
+    """A switch without room for both versions goes one replica at a time, and never takes the last ready one.
+
+    Called only while none of the deployment's replicas is leaving: what leaves holds its memory until it is gone.
+    """
+    older = [replica for replica in own if replica.version_id != wish.version_id]
+    if older and sum(replica.state == "ready" for replica in own) > 1:
+        decision.remove.append(
+            Remove(_least_useful(older)[0].replica_id, "it makes room for the new version")
+        )
 
 
 def _create(

@@ -86,6 +86,22 @@ def test_a_switch_creates_beside_and_removes_only_when_the_new_ones_are_ready() 
     assert {r.replica_id for r in decide([wish(2)], [site("a")], done).remove} == {"rep_1", "rep_2"}
 
 
+def test_a_switch_without_room_for_both_goes_one_by_one_and_keeps_the_last_ready_one() -> None:
+    tight = [site("a", memory_bytes=3 * GIB)]
+    old = [placed(1, version="mv_0"), placed(2, version="mv_0")]
+    first = decide([wish(2)], tight, old)
+    assert [removal.replica_id for removal in first.remove] == ["rep_2"] and first.blocked
+    leaving = after(first, old, {})
+    assert not decide([wish(2)], tight, leaving).remove, "one at a time"
+    gone = [leaving[0]]
+    second = decide([wish(2)], tight, gone)
+    assert len(second.create) == 1 and not second.remove
+    both = [*gone, placed(2, state="loading")]
+    assert not decide([wish(2)], tight, both).remove, "the only ready one stays"
+    both = [*gone, placed(2)]
+    assert [removal.replica_id for removal in decide([wish(2)], tight, both).remove] == ["rep_1"]
+
+
 def test_replicas_of_a_silent_host_move_only_where_there_is_room() -> None:
     lost = [placed(1, host="hst_gone", state="failed")]
     gone = site("gone", is_live=False)
