@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,10 +14,11 @@ from django.utils import timezone
 
 from serving.contract import EngineName
 from serving.control import publish
-from serving.control.catalog import artifacts, formats, options, receiving
+from serving.control.catalog import artifacts, declared, formats, options, receiving
 from serving.control.catalog.imports import import_roots
 from serving.control.catalog.models import (
     Artifact,
+    ArtifactFormat,
     Engine,
     Model,
     ModelAlias,
@@ -33,6 +35,8 @@ from tenants.errors import Conflict, Invalid
 from tenants.models import Tenant
 from tenants.roles import Right
 from tenants.validation import save_valid
+
+Options = dict[str, options.OptionValue]
 
 __all__ = [
     "archive_version",
@@ -122,8 +126,9 @@ def register_version(
     transaction: a large upload holds no lock, and an artifact without a version harms nobody.
     """
     require(by, Right.MANAGE_MODELS)
-    name, chosen = _checked(engine, options or {}, source, price_micro_per_device_hour)
-    stored = _receive(source, name) if source is not None else None
+    name = _checked(engine, source, price_micro_per_device_hour)
+    chosen = _options(name, options or {})
+    received = _receive(source, name, chosen) if source is not None else None
     with transaction.atomic():
         locked = _locked(model)
         locked.last_number += 1
@@ -132,8 +137,8 @@ def register_version(
             model=locked,
             number=locked.last_number,
             engine=name,
-            artifact=_artifact(stored, by) if stored else None,
-            options=chosen,
+            artifact=_artifact(received, by) if received else None,
+            options=received.options if received else chosen,
             price_micro_per_device_hour=price_micro_per_device_hour,
             created_by=by.name,
         )
@@ -164,7 +169,8 @@ def trust_python(*, by: Actor, version: Version, reason: str) -> Version:
 def archive_version(*, by: Actor, version: Version) -> Version:
     """For good. Raises `Conflict` while it is deployed or an alias points to it."""
     require(by, Right.MANAGE_MODELS)
-    # The row's lock orders this with a deployment that starts at the same moment.
+    # The model's lock orders this with a deployment that starts at the same moment; it takes the same.
+    _locked(version.model)
     row = Version.objects.select_for_update(of=("self",)).select_related("model").get(pk=version.pk)
     if row.deployments.filter(state="active").exists() or row.replicas.filter(is_wanted=True).exists():
         raise Conflict("The version is deployed. Stop the deployment or switch it to another version first.")
@@ -204,9 +210,7 @@ def _locked(model: Model) -> Model:
     return Model.objects.select_for_update().get(pk=model.pk)
 
 
-def _checked(
-    engine: str, given: Mapping[str, Any], source: object | None, price: int
-) -> tuple[EngineName, dict[str, options.OptionValue]]:
+def _checked(engine: str, source: object | None, price: int) -> EngineName:
     """What can be said before a single byte is received."""
     if engine not in Engine.values:
         raise Invalid({"engine": f"One of {', '.join(Engine.values)}."})
@@ -215,14 +219,26 @@ def _checked(
         raise Invalid({"source": "The echo engine takes no artifact; every other engine needs one."})
     if not 0 <= price < 1 << 62:
         raise Invalid({"price_micro_per_device_hour": "A whole number of micro-units, not negative."})
+    return name
+
+
+def _options(engine: EngineName, given: Mapping[str, Any]) -> Options:
     try:
-        return name, options.complete(name, given)
+        return options.complete(engine, given)
     except options.InvalidOptions as error:
         raise Invalid({f"options.{option}": text for option, text in error.errors.items()}) from error
 
 
-def _receive(source: Path | UploadedFile, engine: EngineName) -> tuple[str, artifacts.Stored]:
-    """Format and place of the stored artifact. Raises `Invalid` for the field `source`."""
+@dataclass(frozen=True, slots=True)
+class _Received:
+    format: str
+    stored: artifacts.Stored
+    options: Options
+    """As chosen, completed with what the artifact says about itself."""
+
+
+def _receive(source: Path | UploadedFile, engine: EngineName, chosen: Options) -> _Received:
+    """Raises `Invalid` for the field `source`."""
     limit_bytes = settings.MAX_UPLOAD_BYTES
     with artifacts.staging() as home:
         try:
@@ -231,17 +247,18 @@ def _receive(source: Path | UploadedFile, engine: EngineName) -> tuple[str, arti
             else:
                 content = receiving.receive_upload(source, home, limit_bytes)
             found = formats.check(content, engine)
+            said = declared.encoder_options(content) if found == ArtifactFormat.ENCODER else {}
         except Refused as refused:
             raise Invalid({"source": f"Refused: {refused}."}) from refused
-        return found, artifacts.promote(content, found)
+        return _Received(found, artifacts.promote(content, found), said | chosen)
 
 
-def _artifact(received: tuple[str, artifacts.Stored], by: Actor) -> Artifact:
-    found, stored = received
+def _artifact(received: _Received, by: Actor) -> Artifact:
+    stored = received.stored
     row, _ = Artifact.objects.get_or_create(
         sha256=stored.sha256,
         defaults={
-            "format": found,
+            "format": received.format,
             "size_bytes": stored.size_bytes,
             "file_count": stored.file_count,
             "created_by": by.name,

@@ -31,15 +31,24 @@ class Option:
 
 DTYPE = Option("dtype", "choice", "fp32", "Number format of weights and sums.", ("fp32", "bf16", "fp16"))
 COMPILE = Option("compile", "flag", False, "Compile with torch.compile: slower to load, often faster to run.")
-MAX_BATCH_ROWS = Option(
-    "max_batch_rows", "whole", 64, "Most rows one batch may hold on this version.", minimum=1, maximum=4096
-)
 THREADS = Option("threads", "whole", 1, "CPU threads of one replica.", minimum=1, maximum=256)
-TASK = Option("task", "choice", "embed", "What the model answers with.", ("embed", "classify"))
-POOLING = Option(
-    "pooling", "choice", "mean", "How token vectors become one vector (embed only).", ("mean", "cls")
+TASK = Option(
+    "task",
+    "choice",
+    None,
+    "What the model answers with; empty takes what its configuration says.",
+    ("embedding", "classification"),
 )
-NORMALIZE = Option("normalize", "flag", True, "Scale embeddings to length 1 (embed only).")
+POOLING = Option(
+    "pooling",
+    "choice",
+    None,
+    "How token vectors become one embedding; empty takes what the artifact says.",
+    ("mean", "cls"),
+)
+NORMALIZE = Option(
+    "normalize", "flag", None, "Scale embeddings to length 1; empty takes what the artifact says."
+)
 MAX_TOKENS = Option(
     "max_tokens",
     "whole",
@@ -53,11 +62,33 @@ SLEEP_US = Option(
     "sleep_us", "whole", 0, "Pretended execution time in microseconds.", minimum=0, maximum=60_000_000
 )
 
+
+def _max_batch_rows(default: int) -> Option:
+    return Option(
+        "max_batch_rows",
+        "whole",
+        default,
+        "Most rows one batch may hold on this version.",
+        minimum=1,
+        maximum=4096,
+    )
+
+
 BY_ENGINE: dict[EngineName, tuple[Option, ...]] = {
-    "encoder": (TASK, POOLING, NORMALIZE, MAX_TOKENS, TRUNCATE, DTYPE, COMPILE, MAX_BATCH_ROWS, THREADS),
-    "tensor": (DTYPE, COMPILE, MAX_BATCH_ROWS, THREADS),
-    "python": (DTYPE, MAX_BATCH_ROWS, THREADS),
-    "echo": (SLEEP_US, MAX_BATCH_ROWS),
+    "encoder": (
+        TASK,
+        POOLING,
+        NORMALIZE,
+        MAX_TOKENS,
+        TRUNCATE,
+        DTYPE,
+        COMPILE,
+        _max_batch_rows(128),
+        THREADS,
+    ),
+    "tensor": (DTYPE, COMPILE, _max_batch_rows(64), THREADS),
+    "python": (DTYPE, _max_batch_rows(32), THREADS),
+    "echo": (SLEEP_US, _max_batch_rows(256)),
 }
 
 

@@ -6,6 +6,7 @@ paths, no two members of one name, no more bytes than allowed, whatever an archi
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import stat
@@ -26,6 +27,7 @@ from serving.control.catalog.scanning import pt2
 
 MAX_FILES = 2_000
 MAX_PATH_CHARS = 240
+MAX_NAME_BYTES = 200
 MAX_DEPTH = 12
 MAX_RATIO = 100
 MAX_DIRECTORY_BYTES = 8 << 20
@@ -222,6 +224,11 @@ def _damage_is_refused() -> Iterator[None]:
         yield
     except _DAMAGED as error:
         raise Refused(f"a damaged archive ({error})") from error
+    except OSError as error:
+        # A member at an impossible offset; a full disk or a missing right is not the archive's fault.
+        if error.errno != errno.EINVAL:
+            raise
+        raise Refused("a damaged archive (a member outside the file)") from error
 
 
 def _blocks(stream: Readable) -> Iterator[bytes]:
@@ -271,6 +278,7 @@ def _safe_parts(member: str) -> tuple[str, ...]:
     is_odd = (
         not member.isprintable() or "\\" in member or len(member) > MAX_PATH_CHARS or len(parts) > MAX_DEPTH
     )
+    is_odd = is_odd or any(len(part.encode()) > MAX_NAME_BYTES for part in parts)
     if path.is_absolute() or ".." in parts or not parts or is_odd:
         raise Refused("a path that leads out of the artifact, or an odd one", repr(member)[:MAX_PATH_CHARS])
     return parts

@@ -30,6 +30,8 @@ KERNEL_KEYS = frozenset(
 PLAIN_KERNELS = frozenset(
     {None, False, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"}
 )
+MODULES = frozenset({"Transformer", "Pooling", "Normalize"})
+"""What the encoder engine computes. Leaving another module out would give other numbers in silence."""
 _PICKLE_START = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04|\x93NUMPY")
 
 
@@ -111,6 +113,8 @@ def _check_modules(document: Any, member: str) -> None:
         kind = module.get("type") if isinstance(module, dict) else None
         if not isinstance(kind, str) or not re.fullmatch(r"sentence_transformers(\.[A-Za-z_]\w*)+", kind):
             raise Refused(f"module type {kind!r} is not one of sentence-transformers' own", member)
+        if kind.rpartition(".")[2] not in MODULES:
+            raise Refused(f"the encoder engine does not compute the module {kind}", member)
 
 
 def _check_index(files: dict[str, Path]) -> None:

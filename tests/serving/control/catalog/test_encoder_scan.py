@@ -99,6 +99,11 @@ def test_a_module_list_may_only_name_the_librarys_modules(tmp_path: Path) -> Non
     assert "os.system" in refusal(tmp_path, crafting.encoder() | {"modules.json": raw})
 
 
+def test_a_module_the_engine_would_leave_out_is_refused(tmp_path: Path) -> None:
+    raw = json.dumps([{"idx": 2, "type": "sentence_transformers.models.Dense", "path": "2_Dense"}]).encode()
+    assert "Dense" in refusal(tmp_path, crafting.encoder() | {"modules.json": raw})
+
+
 def test_a_shard_index_may_not_point_outside(tmp_path: Path) -> None:
     raw = json.dumps({"weight_map": {"w": "../../etc/passwd"}}).encode()
     assert "../../etc/passwd" in refusal(tmp_path, crafting.encoder() | {"model.safetensors.index.json": raw})

@@ -16,8 +16,11 @@ def test_every_engine_has_its_options() -> None:
 
 def test_defaults_fill_what_was_not_given() -> None:
     chosen = complete("encoder", {"dtype": "bf16"})
-    assert chosen["dtype"] == "bf16" and chosen["pooling"] == "mean" and chosen["normalize"] is True
-    assert "max_tokens" not in chosen
+    assert chosen["dtype"] == "bf16" and chosen["truncate"] is False and chosen["max_batch_rows"] == 128
+
+
+def test_what_the_artifact_decides_has_no_default_here() -> None:
+    assert not {"task", "pooling", "normalize", "max_tokens"} & set(complete("encoder", {}))
 
 
 def test_text_from_a_form_is_taken_for_what_it_means() -> None:
