@@ -11,13 +11,11 @@ database or for the agent.
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import threading
 import time
 from contextlib import suppress
 
-import psutil
 import structlog
 
 from serving.contract import ReplicaState
@@ -25,7 +23,7 @@ from serving.errors import DataPlaneError
 from serving.scheduling.cost import CostModel
 from serving.scheduling.scheduler import Scheduler
 from serving.wire import PROTOCOL_VERSION, Hello
-from serving.worker import engines, telemetry
+from serving.worker import engines, memory, telemetry
 from serving.worker.control import ControlChannel, StateLine
 from serving.worker.engines.contract import DeviceLost, LoadFailed
 from serving.worker.intake import Intake
@@ -107,8 +105,7 @@ class Worker:
         self._engine.load()
         self._call(self._enter, "warming")
         self._engine.warm_up()
-        gc.collect()
-        gc.freeze()  # the model is never garbage: do not walk it in every collection
+        memory.settle()
 
     def _build_loop(self) -> EngineLoop:
         scheduler = Scheduler(self._engine.max_batch_rows, self._cost, can_yield=self._engine.can_yield)
@@ -142,7 +139,7 @@ class Worker:
         self._state = state
         line = StateLine(state, reason)
         if state == "ready":
-            line.memory_bytes = psutil.Process().memory_info().rss
+            line.memory_bytes = memory.resident_bytes()
             line.load_s = round(time.monotonic() - self._started, 3)
         log.info("worker.state", state=state, reason=reason, replica=self._spec.replica_id)
         self._control.send(line)

@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import psutil
 import redis.asyncio as redis
 import structlog
 
 from serving.scheduling.cost import CostModel
 from serving.telemetry.frames import FRAMES_CHANNEL, LiveFrame, ReplicaGauge, encode_frame
+from serving.worker import memory
 from serving.worker.loop import Counters
 from serving.worker.spec import WorkerSpec
 
@@ -43,13 +43,13 @@ async def publish(
 ) -> None:
     """Publish a frame each second until cancelled; an unreachable Valkey is retried ever more rarely."""
     client = redis.Redis.from_url(valkey_url, socket_timeout=1.0, socket_connect_timeout=1.0)
-    sequence, pause_s, process = 0, PERIOD_S, psutil.Process()
+    sequence, pause_s = 0, PERIOD_S
     last = time.monotonic()
     try:
         while True:
             await asyncio.sleep(pause_s)
             now, sequence = time.monotonic(), sequence + 1
-            replica = gauge(spec, take_counters(), cost, process.memory_info().rss)
+            replica = gauge(spec, take_counters(), cost, memory.resident_bytes())
             frame = LiveFrame(
                 f"worker:{spec.replica_id}", spec.epoch, sequence, time.time(), now - last, (), (replica,)
             )

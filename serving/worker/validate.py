@@ -9,12 +9,11 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 
-import psutil
 import structlog
 
 from serving.contract import MeasuredPoint, ValidationReport
 from serving.errors import DataPlaneError
-from serving.worker import engines
+from serving.worker import engines, memory
 from serving.worker.curve import fit
 from serving.worker.engines.batching import buckets
 from serving.worker.engines.contract import DeviceLost, Engine, EngineInput, LoadFailed, Outcome
@@ -64,12 +63,13 @@ def validate(spec: WorkerSpec) -> ValidationReport:
 
 
 def _measure(spec: WorkerSpec, engine: Engine) -> ValidationReport:
-    before_bytes, began = _resident_bytes(), time.perf_counter()
+    before_bytes, began = memory.resident_bytes(), time.perf_counter()
     engine.load()
     loaded = time.perf_counter()
     engine.warm_up()
     warm = time.perf_counter()
     points = tuple(_sweep(engine))
+    memory.settle()
     inputs, outputs = engine.signature()
     return ValidationReport(
         version_id=spec.version.id,
@@ -135,8 +135,4 @@ def _memory_bytes(device: str, before_bytes: int) -> int:
         from serving.worker.engines import torch_device
 
         return torch_device.peak_bytes(device)
-    return max(0, _resident_bytes() - before_bytes)
-
-
-def _resident_bytes() -> int:
-    return psutil.Process().memory_info().rss
+    return max(0, memory.resident_bytes() - before_bytes)

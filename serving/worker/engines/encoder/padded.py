@@ -30,7 +30,8 @@ class PaddedEncoder:
         self._device = device
         self._model = _load(settings).to(device)
         self._padding_id = int(settings.config.get("pad_token_id") or 0)
-        self._compiled: Any = torch.compile(self._model) if settings.compile else self._model
+        # One compilation for all shapes: each one costs tens of seconds on a CPU.
+        self._compiled: Any = torch.compile(self._model, dynamic=True) if settings.compile else self._model
 
     @property
     def vocabulary(self) -> int:
