@@ -15,6 +15,9 @@ import msgspec
 
 _FRAME = re.compile(r"(?P<function>.+) \((?P<file>[^:()]+)(?::\d+)?\)$")
 
+_IDLE_POOL = "_worker (concurrent/futures/thread.py)"
+"""Threads of a pool that wait for work look busy to a sampler."""
+
 
 class Hotspot(msgspec.Struct):
     where: str
@@ -50,6 +53,8 @@ def read(output: Path, most: int = 25) -> Profile:
     modules: Counter[str] = Counter()
     for line in output.read_text().splitlines():
         stack, _, count = line.rpartition(" ")
+        if _IDLE_POOL in stack:
+            continue
         function, module = _leaf(stack.split(";"))
         functions[function] += int(count)
         modules[module] += int(count)

@@ -108,14 +108,15 @@ def main() -> None:
     parser.add_argument("--core", type=int)
     parser.add_argument("--dtype", default="fp32")
     arguments = parser.parse_args()
+    answers, sys.stdout = sys.stdout, sys.stderr  # what anybody logs is not an answer
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     if arguments.core is not None:
         machine.pin(arguments.core)
     loop = Loop(load_engine(arguments.dtype))
-    print("{}", flush=True)
+    print("{}", file=answers, flush=True)
     for line in sys.stdin:
         answer = loop.measure(msgspec.json.decode(line, type=Question))
-        print(msgspec.json.encode(answer).decode(), flush=True)
+        print(msgspec.json.encode(answer).decode(), file=answers, flush=True)
 
 
 if __name__ == "__main__":

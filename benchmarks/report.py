@@ -74,6 +74,8 @@ def _promises(results: Results) -> list[str]:
 
 
 def _limits(results: Results) -> list[str]:
+    if not results.limits:
+        return []
     rows = []
     for kind in dict.fromkeys(limit.kind for limit in results.limits):
         found = [limit for limit in results.limits if limit.kind == kind]

@@ -1,10 +1,11 @@
-"""Installs mosec outside the project and starts it: on our interpreter, with our torch and transformers."""
+"""Installs mosec outside the project and starts it, with the project's torch and transformers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
+import sysconfig
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -27,13 +28,19 @@ class Peer:
 
 
 def install() -> Path:
-    """The directory with the package, installed on first use. Raises `CalledProcessError`."""
+    """The interpreter of mosec's own venv, made on first use. Raises `CalledProcessError`.
+
+    mosec comes from PyPI; torch, transformers and the weights are those of the project's environment.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    target = cache / "tidegate-benchmarks" / f"mosec-{VERSION}"
-    if not (target / "mosec").is_dir():
-        command = processes.python("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target))
-        subprocess.run([*command, f"mosec=={VERSION}"], check=True)
-    return target
+    home = cache / "tidegate-benchmarks" / f"mosec-{VERSION}"
+    python = home / "bin" / "python"
+    if not (home / "bin" / "mosec").exists():
+        subprocess.run(processes.python("-m", "venv", "--clear", str(home)), check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", f"mosec=={VERSION}"], check=True)
+    for path in home.glob("lib/python*/site-packages"):
+        (path / "tidegate.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
 
 
 @contextlib.contextmanager
@@ -41,14 +48,13 @@ def serving(directory: Path, port: int) -> Iterator[Peer]:
     """Raises `StartFailed`."""
     directory.mkdir(mode=0o700, parents=True)
     environment = {
-        "PYTHONPATH": os.pathsep.join([str(install()), str(processes.PROJECT_DIR)]),
         "MODEL_CORE": str(MODEL_CORE),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }
     arguments = ("--address", "127.0.0.1", "--port", str(port), "--timeout", "30000", "--capacity", "4096")
-    command = processes.python("-m", "benchmarks.peers.mosec_server", *arguments)
+    command = [str(install()), "-m", "benchmarks.peers.mosec_server", *arguments]
     with processes.started(
         "mosec", command, core=FRONT_CORE, log_dir=directory, environment=environment
     ) as process:

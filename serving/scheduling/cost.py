@@ -1,9 +1,10 @@
 """What a batch costs on the device: `L = a + b·rows + c·tokens`, seeded by validation, learnt online.
 
 `a` and `c` are fitted by decayed least squares on relative errors, robust against outliers. Rows and
-tokens are collinear in practice, so `b` keeps its validated value. Two further guards: a margin (p95 of
-recent underestimates) and an additive-increase, multiplicative-decrease cap on batch sizes that takes over
-when predictions fail.
+tokens are collinear in practice, so `b` keeps its validated value. The fit is slow on purpose; a scale on
+top of it follows the machine's speed of the moment (a noisy neighbour, a hot chip) within some dozen
+batches. Two further guards: a margin (p95 of recent underestimates) and an additive-increase,
+multiplicative-decrease cap on batch sizes that takes over when predictions fail.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _FAILED_RATIO = 1.5
 _GUARD_CUT = 0.7
 _GUARD_STEP = 0.02
 _GUARD_FLOOR = 0.05
+_SCALE_STEP = 0.1
+_SCALE_BOUNDS = (0.25, 8.0)
 _LEAST_S = 1e-6
 _HANDLING_S = 3e-4
 """What a batch costs around the device (building, handing over), which no measurement of it contains."""
@@ -41,6 +44,7 @@ class CostModel:
         self._observations = 0
         self._is_seeded = curve is not None
         self._tokens_per_row = 1.0
+        self._scale = 1.0
         self.guard = 1.0
         """Factor on batch sizes, 0.05..1: below 1 after predictions failed."""
 
@@ -59,18 +63,18 @@ class CostModel:
         """The current fit in the contract's words."""
         p95_ms = self._error_p95 * self.predict_s(1, int(_PRIOR_POINTS[1])) * 1e3
         return CostCurve(
-            a_ms=self._a * 1e3,
-            b_ms_per_row=self._b * 1e3,
-            c_ms_per_token=self._c * 1e3,
+            a_ms=self._scale * self._a * 1e3,
+            b_ms_per_row=self._scale * self._b * 1e3,
+            c_ms_per_token=self._scale * self._c * 1e3,
             residual_p95_ms=p95_ms,
         )
 
     def predict_s(self, rows: int, tokens: int) -> float:
-        return self._a + self._b * rows + self._c * tokens
+        return self._scale * (self._a + self._b * rows + self._c * tokens)
 
     def marginal_s(self, rows: int, tokens: int) -> float:
         """What these rows add to a batch that runs anyway."""
-        return self._b * rows + self._c * tokens
+        return self._scale * (self._b * rows + self._c * tokens)
 
     def margin_s(self, predicted_s: float) -> float:
         """Time to keep free behind a prediction: p95 of recent underestimates."""
@@ -80,15 +84,15 @@ class CostModel:
         """The largest batch, in tokens, predicted to end within `seconds`; may be 0 or infinite."""
         per_token = self._per_token_s()
         if per_token <= 0.0:
-            return float("inf") if self._a <= seconds else 0.0
-        return max(0.0, (seconds - self._a) / per_token)
+            return float("inf") if self._scale * self._a <= seconds else 0.0
+        return max(0.0, (seconds - self._scale * self._a) / per_token)
 
     def efficient_tokens(self, share: float) -> float:
         """The smallest batch, in tokens, that reaches `share` of the asymptotic throughput."""
         per_token = self._per_token_s()
         if per_token <= 0.0:
             return float("inf")
-        return share / (1.0 - share) * (self._a + _HANDLING_S) / per_token
+        return share / (1.0 - share) * (self._scale * self._a + _HANDLING_S) / per_token
 
     def learn(self, rows: int, tokens: int, execute_s: float) -> None:
         """One batch ran alone for `execute_s` (interruptions excluded)."""
@@ -96,13 +100,15 @@ class CostModel:
         predicted = max(self.predict_s(rows, tokens), _LEAST_S)
         error = (execute_s - predicted) / predicted
         self._guard_against(execute_s / predicted)
-        self._observe(rows, tokens, execute_s, self._trust_in(error))
+        trust = self._trust_in(error)
+        self._observe(rows, tokens, execute_s, trust)
         self._fit()
+        self._follow(rows, tokens, execute_s, trust)
         self._remember(error)
         self._tokens_per_row += 0.05 * (tokens / max(rows, 1) - self._tokens_per_row)
 
     def _per_token_s(self) -> float:
-        return self._c + self._b / max(self._tokens_per_row, 1.0)
+        return self._scale * (self._c + self._b / max(self._tokens_per_row, 1.0))
 
     def _moments_of_prior(self, weight: float) -> list[float]:
         moments = [0.0] * 5
@@ -113,7 +119,7 @@ class CostModel:
     def _seeded_margin(self, curve: CostCurve | None) -> float:
         if curve is None:
             return 0.5
-        middle_ms = self.predict_s(1, int(_PRIOR_POINTS[1])) * 1e3
+        middle_ms = (self._a + self._c * _PRIOR_POINTS[1]) * 1e3
         return min(0.5, max(0.05, curve.residual_p95_ms / max(middle_ms, 1e-3)))
 
     def _trust_in(self, error: float) -> float:
@@ -136,6 +142,12 @@ class CostModel:
             self._a, self._c = 0.0, y1 / s2
         elif self._c < 0.0:
             self._a, self._c = y0 / s0, 0.0
+
+    def _follow(self, rows: int, tokens: int, execute_s: float, trust: float) -> None:
+        """Move the scale towards what the fit still gets wrong."""
+        ratio = execute_s / max(self._a + self._b * rows + self._c * tokens, _LEAST_S)
+        moved = self._scale + _SCALE_STEP * trust * (ratio - self._scale)
+        self._scale = min(_SCALE_BOUNDS[1], max(_SCALE_BOUNDS[0], moved))
 
     def _remember(self, error: float) -> None:
         self._errors.append(error)

@@ -50,10 +50,14 @@ class Forecast:
 
     def token_limit(self, lane: Lane, now: float) -> float:
         """The size of the lane's next batch."""
-        if lane != "interactive":
-            return self._sizing.bulk_tokens(now)
-        backlog = self.backlogs["interactive"]
-        return self._sizing.urgent_tokens(now, self._cost.predict_s(backlog.rows, backlog.tokens))
+        if lane == "interactive":
+            return self._sizing.urgent_tokens(now, self._device_s("interactive"))
+        return self._sizing.bulk_tokens(now, self._device_s("standard"))
+
+    def _device_s(self, lane: Lane) -> float:
+        """What waits in the lane, as one batch."""
+        backlog = self.backlogs[lane]
+        return self._cost.predict_s(backlog.rows, backlog.tokens)
 
     def full_batch_s(self, lane: Lane, now: float) -> float | None:
         """How long the lane's next batch takes if enough waits to fill it, else None."""

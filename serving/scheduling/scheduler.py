@@ -279,7 +279,7 @@ class Scheduler:
         if self._is_draining or self._eager:
             return None
         rows = tokens = 0
-        limit, token_limit = self._max_batch_rows, self._sizing.bulk_tokens(now)
+        limit, token_limit = self._max_batch_rows, self._forecast.token_limit("batch", now)
         ends = latest = float("inf")
         for work in self._queued.values():
             rows, tokens = rows + work.rows, tokens + work.tokens
@@ -326,7 +326,7 @@ class Scheduler:
             self._fill(draft, lane)
 
     def _bulk(self, now: float, starved: Lane | None) -> Batch:
-        draft = Draft(self._max_batch_rows, self._sizing.bulk_tokens(now))
+        draft = Draft(self._max_batch_rows, self._forecast.token_limit("batch", now))
         lanes: tuple[Lane, ...] = ("batch", "standard") if starved == "batch" else ("standard", "batch")
         for lane in lanes:
             self._fill(draft, lane)

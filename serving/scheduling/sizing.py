@@ -56,29 +56,37 @@ class Sizing:
     def target(self, sla_class: SlaClass, now: float) -> float | None:
         return self._targets[sla_class].tightest(now - self._policy.quiet_after_s)
 
-    def bulk_tokens(self, now: float) -> float:
-        """The throughput-optimal size, or less while an active target needs room."""
+    def bulk_tokens(self, now: float, backlog_s: float) -> float:
+        """The throughput-optimal size, or less while an active target needs room.
+
+        `backlog_s` of standard work waits: beyond its target only throughput helps.
+        """
         limit = min(self._efficient(), self._policy.max_batch_tokens)
         standard_s = self.target("standard", now)
-        if standard_s is not None:
+        if standard_s is not None and backlog_s <= standard_s:
             limit = min(limit, self._at_least(standard_s * self._policy.standard_share))
         interactive_s = self.target("interactive", now)
         if interactive_s is not None:
             limit = min(limit, self._beside_interactive(interactive_s))
-        return max(1.0, limit * self._cost.guard)
+        return self._guarded(limit)
 
     def urgent_tokens(self, now: float, backlog_s: float) -> float:
-        """Small enough for the next urgent arrival, unless the target is lost: then work off the queue."""
+        """Small enough for the next urgent arrival; when `backlog_s` waits beyond the target, work it off."""
         target_s = self.target("interactive", now)
         limit = min(self._efficient(), self._policy.max_batch_tokens)
         if target_s is not None and backlog_s <= target_s:
             limit = min(limit, self._at_least(target_s * self._policy.urgent_share))
-        return max(1.0, limit * self._cost.guard)
+        return self._guarded(limit)
 
     def room_s(self, target_s: float) -> float:
         """How long a batch that cannot be paused may run so that urgent work behind it keeps its target."""
         room_s = target_s * self._policy.bound_share - self._urgent_s
         return room_s - self._cost.margin_s(max(room_s, 0.0))
+
+    def _guarded(self, limit: float) -> float:
+        """Smaller while predictions fail, but never so small that throughput collapses on top of it."""
+        least = self._cost.efficient_tokens(self._policy.least_throughput_share)
+        return max(1.0, min(limit, max(least, limit * self._cost.guard)))
 
     def _beside_interactive(self, target_s: float) -> float:
         if self._can_yield:

@@ -44,6 +44,13 @@ def test_a_machine_that_became_twice_as_slow_is_learnt() -> None:
     assert model.predict_s(32, 384) == pytest.approx(2 * true_s(384), rel=0.1)
 
 
+def test_a_slower_machine_is_noticed_within_some_dozen_batches() -> None:
+    model = CostModel(CURVE)
+    teach(model, 400, random.Random(2))
+    teach(model, 60, random.Random(3), scale=2.0)
+    assert model.predict_s(32, 384) == pytest.approx(2 * true_s(384), rel=0.15)
+
+
 def test_one_stalled_batch_hardly_moves_the_fit() -> None:
     model = CostModel(CURVE)
     teach(model, 200, random.Random(3))

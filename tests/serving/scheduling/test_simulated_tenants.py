@@ -91,3 +91,11 @@ def test_a_missing_or_wrong_curve_is_learnt_while_serving(believed: CostCurve | 
     simulation = play(loads, rng, seconds=60, believed=believed)
     assert simulation.tallies[0].kept_share >= 0.98
     assert simulation.tallies[1].answered / 60 > 280
+
+
+def test_a_noisy_machine_does_not_shrink_batches_until_nothing_gets_through() -> None:
+    rng = random.Random(11)
+    loads = [Traffic("main", "standard", short(rng), outstanding=64, target_s=0.25)]
+    simulation = play(loads, rng, seconds=60, factors=lambda: rng.choice((1.0, 1.0, 1.0, 4.0)))
+    average = 1.75
+    assert simulation.tallies[0].answered / 60 > 0.75 * 353 / average

@@ -74,8 +74,10 @@ def play(
     can_yield: bool = True,
     noise: float = 0.07,
     believed: CostCurve | None = CURVE,
+    factors: Callable[[], float] | None = None,
 ) -> Simulation:
-    device = Device(CURVE, lambda: 1.0 + rng.uniform(-noise, noise), segments=6 if can_yield else 1)
+    factors = factors or (lambda: 1.0 + rng.uniform(-noise, noise))
+    device = Device(CURVE, factors, segments=6 if can_yield else 1)
     simulation = Simulation(scheduler(curve=believed, can_yield=can_yield), device, traffics)
     simulation.run(seconds)
     return simulation
