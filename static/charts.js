@@ -4,6 +4,7 @@
 import { figure } from "./figures.js";
 
 const WINDOW_S = 300;
+const HEIGHT_PX = 176;
 export const STAGES = ["gateway", "queue", "batch_wait", "execute", "post"];
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--tg-${name}`).trim();
@@ -73,6 +74,15 @@ export class LiveChart {
     return [this.times, ...sums.reverse()];
   }
 
+  // A line far above the others (a generous target) does not flatten them: it then lies outside the picture.
+  #top() {
+    if (this.options.stacked) return Math.max(0, ...this.times.map((_, i) => this.lines.reduce((sum, line) => sum + (line.values[i] ?? 0), 0)));
+    const top = (lines) => Math.max(0, ...lines.flatMap((line) => line.values.filter((value) => value !== null)));
+    const figures = top(this.lines.filter((line) => !line.isLimit));
+    const limit = top(this.lines.filter((line) => line.isLimit));
+    return limit > figures * 4 && figures > 0 ? figures : Math.max(figures, limit);
+  }
+
   #config() {
     const stacked = this.options.stacked;
     const lines = stacked ? [...this.lines].reverse() : this.lines;
@@ -85,10 +95,10 @@ export class LiveChart {
       legend: { live: true, markers: { width: 0, fill: (_, i) => plain(lines[i - 1].colour) } },
       scales: {
         x: { time: true, range: () => { const end = this.times.at(-1) ?? Date.now() / 1000; return [end - WINDOW_S, end]; } },
-        y: { range: (_, low, high) => [0, this.options.max ?? Math.max((high ?? 0) * 1.15, this.options.least ?? 1e-9)] },
+        y: { range: () => [0, this.options.max ?? Math.max(this.#top() * 1.15, this.options.least ?? 1e-9)] },
       },
       axes: [
-        { ...axis, space: 70, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: document.documentElement.dataset.zone || "UTC" })) },
+        { ...axis, size: 26, space: 70, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: document.documentElement.dataset.zone || "UTC" })) },
         { ...axis, size: 52, space: 34, values: (_, ticks) => ticks.map((tick) => this.options.axis?.(tick) ?? (tick === 0 ? "0" : Number(tick.toPrecision(3)).toLocaleString("en-US"))) },
       ],
       series: [
@@ -114,8 +124,9 @@ export class LiveChart {
     return this.format(index === null || index === undefined ? values.findLast((v) => v !== null) ?? null : values[index]);
   }
 
+  // The canvas only: the legend below it takes what it needs.
   #height() {
-    return Math.max(120, this.element.clientHeight - 26);
+    return HEIGHT_PX;
   }
 
   #resize() {

@@ -5,6 +5,7 @@ import { figure } from "./figures.js";
 
 const box = document.getElementById("curve");
 const data = JSON.parse(document.getElementById("curve-data").textContent);
+const HEIGHT_PX = 200;
 let plot = null;
 
 function draw() {
@@ -13,12 +14,12 @@ function draw() {
   const word = data.axis === "tokens" ? box.dataset.tokens : box.dataset.rowsWord;
   plot = new uPlot({
     width: box.clientWidth,
-    height: Math.max(140, box.clientHeight - 26),
+    height: HEIGHT_PX,
     padding: [10, 10, 0, 0],
     cursor: { drag: { x: false, y: false } },
     scales: { x: { time: false, range: (_, low, high) => [0, high * 1.04 || 1] }, y: { range: (_, low, high) => [0, high * 1.12 || 1] } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en-US")) },
+      { ...axis, size: 26, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en-US")) },
       { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en-US")) },
     ],
     series: [
@@ -29,6 +30,6 @@ function draw() {
   }, [data.x, data.measured, data.fitted], box);
 }
 
-new ResizeObserver(() => plot?.setSize({ width: box.clientWidth, height: Math.max(140, box.clientHeight - 26) })).observe(box);
+new ResizeObserver(() => plot?.setSize({ width: box.clientWidth, height: HEIGHT_PX })).observe(box);
 document.addEventListener("tg:theme", draw);
 draw();

@@ -21,11 +21,14 @@ const charts = {
   queue: chart("queue", { unit: "", least: 4 }),
   device: chart("device", { max: 1, format: percent, axis: (tick) => `${Math.round(tick * 100)} %` }),
 };
+const CLASSES = ["interactive", "standard", "batch"]; // the tightest promise first
 let selected = null;
 let isHovered = false;
 
 const keyOf = (row) => `${row.tenant_id} ${row.model}`;
-const shown = (frame) => (only ? frame.rows.filter((row) => row.model === only) : frame.rows);
+const isOurs = (row) => !only || row.model === only;
+// Rows without a tenant count what came without a valid key: failures of nobody in particular.
+const shown = (frame) => frame.rows.filter((row) => row.tenant_id && isOurs(row));
 
 // ---------------------------------------------------------------- the data, by second
 
@@ -46,7 +49,8 @@ function seriesOf(frames) {
     for (const row of shown(frame)) found.set(keyOf(row), row);
   }
   const counts = {};
-  return [...found.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, row]) => {
+  const rank = ([key, row]) => `${CLASSES.indexOf(row.sla_class)} ${key}`;
+  return [...found.entries()].sort((a, b) => (rank(a) < rank(b) ? -1 : 1)).map(([key, row]) => {
     const index = (counts[row.sla_class] = (counts[row.sla_class] ?? -1) + 1);
     const [slug, tenant] = names.tenants[row.tenant_id] ?? [row.tenant_id, row.tenant_id];
     return { key, row, slug, tenant, label: page.dataset.scope === "all" ? `${slug} · ${row.model}` : row.model, colour: classColour(row.sla_class, index) };
@@ -160,7 +164,8 @@ function showFigures(last) {
   const rows = last?.covered ? shown(last) : [];
   const sum = (pick) => (rows.length ? rows.reduce((total, row) => total + (pick(row) ?? 0), 0) : null);
   const judged = rows.filter((row) => row.kept !== undefined);
-  const failed = sum((row) => Object.values(row.failed ?? {}).reduce((a, b) => a + b, 0));
+  const counted = last?.covered ? last.rows.filter(isOurs) : [];
+  const failed = last?.covered ? counted.flatMap((row) => Object.values(row.failed ?? {})).reduce((a, b) => a + b, 0) : null;
   const kept = judged.filter((row) => row.kept >= 0.99).length;
   const set = (name, value) => { const spot = page.querySelector(`[data-figure="${name}"]`); if (spot) spot.textContent = value; };
   set("kept", judged.length ? `${kept} / ${judged.length}` : NONE);
@@ -191,7 +196,7 @@ function showCharts(series, time) {
   const one = series.find((candidate) => candidate.key === selected) ?? series[0];
   for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one ? `${one.tenant} · ${one.row.model}` : "";
   if (one) {
-    const pick = (label, tone, field, dash) => ({ label, colour: tone, dash, values: column(one, time, (row) => row[field]) });
+    const pick = (label, tone, field, dash) => ({ label, colour: tone, dash, isLimit: Boolean(dash), values: column(one, time, (row) => row[field]) });
     const base = colour(one.row.sla_class);
     charts.latency?.show(time.times, [
       pick("p50", `color-mix(in oklab, ${base} 45%, #868e96)`, "p50"),

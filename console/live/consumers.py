@@ -130,7 +130,8 @@ async def _history(view: Scope) -> list[str]:
     """The kept frames of a scope; none while Valkey is away (the socket then starts with the next frame)."""
     client = Redis.from_url(settings.VALKEY_URL, socket_timeout=5, decode_responses=True)
     try:
-        return await client.lrange(view.history_key, 0, -1)
+        frames = await client.lrange(view.history_key, 0, -1)
+        return [frame if isinstance(frame, str) else frame.decode() for frame in frames]
     except (RedisError, OSError) as error:
         log.warning("live.history_unread", error=str(error))
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.http import HttpResponse
 
@@ -63,7 +64,7 @@ def state(request: ConsoleRequest) -> HttpResponse:
     return show(request, "pages/fleet_state.html", **_context(request))
 
 
-def _context(request: ConsoleRequest) -> dict[str, object]:
+def _context(request: ConsoleRequest) -> dict[str, Any]:
     require(request.actor, Right.VIEW_PLATFORM)
     replicas = list(visible_replicas(request.actor).exclude(is_wanted=False, state__in=GONE))
     hosts = [

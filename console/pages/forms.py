@@ -16,6 +16,12 @@ class ActionForm(forms.Form):
     use_required_attribute = False
     label_suffix = ""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            if isinstance(field.widget, forms.RadioSelect | forms.CheckboxSelectMultiple):
+                field.widget.attrs["class"] = "form-check-input"
+
     def values(self) -> dict[str, Any]:
         """Keyword arguments for the action; forms whose fields differ from it override this."""
         return dict(self.cleaned_data)

@@ -15,11 +15,12 @@ Sums = dict[str, Any]
 
 
 def sums_by(rows: QuerySet[UsageMinute], *dimensions: str) -> list[Sums]:
-    """One entry per combination of the dimensions, in their order."""
+    """One entry per combination of the dimensions, in their order; `-day` sorts that one downwards."""
     # A sum may not carry its column's own name in the same query, so the names differ and are put back.
     sums = {f"sum_{name}": Sum(name) for name in COUNTS}
-    found = rows.order_by(*dimensions).values(*dimensions).annotate(**sums)
-    return [{**{d: row[d] for d in dimensions}, **_counts(row)} for row in found]
+    names = [dimension.removeprefix("-") for dimension in dimensions]
+    found = rows.order_by(*dimensions).values(*names).annotate(**sums)
+    return [{**{name: row[name] for name in names}, **_counts(row)} for row in found]
 
 
 def total_of(sums: Iterable[Sums]) -> Sums:

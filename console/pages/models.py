@@ -99,7 +99,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
         default="name",
         filters={"q": ""},
     )
-    running = {d.model_id: d for d in _active(model__in=[m.pk for m in found.page])}
+    running = {d.model_id: (d, serving_state(d)) for d in _active(model__in=[m.pk for m in found.page])}
     may_manage = request.actor.has(Right.MANAGE_MODELS)
     return show(request, "pages/models.html", listing=found, running=running, may_manage=may_manage)
 
@@ -186,6 +186,16 @@ def revoke(request: ConsoleRequest, name: str, slug: str) -> HttpResponse:
     return try_action(
         request, _address(model), _("The grant is gone."), revoke_grant, model=model, tenant=tenant
     )
+
+
+def serving_state(deployment: Deployment) -> str:
+    """One word for a list: `ready` while anything answers, else why nothing does."""
+    if deployment.ready_count:
+        return "ready"
+    states = {replica.state for replica in deployment.replicas.all() if replica.is_wanted}
+    if states and states <= {"failed"}:
+        return "failed"
+    return "starting" if deployment.replicas_wanted else "stopped"
 
 
 def _serving(model: Model) -> dict[str, Any]:

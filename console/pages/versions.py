@@ -29,6 +29,18 @@ from serving.control.catalog.options import BY_ENGINE, Option
 from tenants.roles import Right
 
 MICRO = 1_000_000
+OPTION_WORDS = {
+    "task": gettext_lazy("Task"),
+    "pooling": gettext_lazy("Pooling"),
+    "normalize": gettext_lazy("Normalise"),
+    "max_tokens": gettext_lazy("Longest input"),
+    "truncate": gettext_lazy("Truncate"),
+    "dtype": gettext_lazy("Number format"),
+    "compile": gettext_lazy("Compile"),
+    "max_batch_rows": gettext_lazy("Largest batch"),
+    "threads": gettext_lazy("Threads"),
+    "sleep_us": gettext_lazy("Pretended execution time"),
+}
 ENGINE_WORDS = {
     Engine.ENCODER: gettext_lazy(
         "Encoder: a transformers text encoder (safetensors directory); embeddings or classes"
@@ -42,7 +54,12 @@ ENGINE_WORDS = {
 class VersionForm(ActionForm):
     """Source, engine, and the engine's options out of the catalog's table."""
 
-    units = {"price": gettext_lazy("per device-hour")}
+    units = {
+        "price": gettext_lazy("per device-hour"),
+        "option_max_tokens": gettext_lazy("tokens"),
+        "option_max_batch_rows": gettext_lazy("rows"),
+        "option_sleep_us": "µs",
+    }
 
     engine = forms.ChoiceField(
         label=gettext_lazy("Engine"),
@@ -80,6 +97,7 @@ class VersionForm(ActionForm):
             field = _field_of(option)
             field.only_for = f"engine={' '.join(engines)}"  # type: ignore[attr-defined]
             self.fields[f"option_{option.name}"] = field
+        self.order_fields([*(name for name in self.fields if name != "price"), "price"])
 
     def values(self) -> dict[str, Any]:
         typed = self.cleaned_data
@@ -213,7 +231,7 @@ def _all_options() -> dict[str, tuple[Option, list[EngineName]]]:
 def _field_of(option: Option) -> forms.Field:
     """Without a default the artifact decides, so "nothing chosen" must be a choice of its own."""
     shared: dict[str, Any] = {
-        "label": option.name,
+        "label": OPTION_WORDS.get(option.name, option.name),
         "help_text": option.help,
         "required": False,
         "initial": option.default,
