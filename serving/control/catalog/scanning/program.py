@@ -2,8 +2,8 @@
 
 torch turns many of its texts into something that runs, so each has a rule (here and in `program_schema.py`):
 
-    operator targets       looked up with getattr from the torch module and called       → allow-list
-    names of values        written into generated Python source, which is exec'd         → identifiers
+    operator targets       looked up with getattr from the torch module on              → allow-list
+    names of values        become names in generated Python source, which is exec'd     → identifiers
     sizes, guards          evaluated, compiled (see `symbolic.py`)                       → grammar
     tree specifications    enum values and default factories import modules by name      → plain containers
     custom objects         unpickled                                                     → refused
