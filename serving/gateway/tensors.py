@@ -94,7 +94,8 @@ def decode_json(name: str, datatype: str, shape: Sequence[int], raw: bytes | mem
         raise InvalidTensor(f"input {name!r}: datatype {datatype} cannot be sent as JSON", param=name)
     values = _values(name, known.element, shape, raw)
     try:
-        array = np.array(values, dtype=known.dtype)
+        with np.errstate(over="ignore"):  # found and refused below
+            array = np.array(values, dtype=known.dtype)
     except (ValueError, OverflowError) as error:
         raise InvalidTensor(f"input {name!r}: {error}", param=name) from None
     _check_array(name, known, shape, array)

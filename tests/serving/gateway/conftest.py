@@ -1,10 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
+import uvloop
 
 from serving.worker.testing import EchoWorker
+from tests.serving.gateway.engines import FakeEncoder
 from tests.serving.gateway.harness import Harness, gateway
 
 
@@ -17,3 +20,20 @@ async def echo() -> AsyncIterator[Harness]:
         async with EchoWorker(harness.address(), replica_id="rep_0"):
             await harness.until_ready()
             yield harness
+
+
+@pytest.fixture
+async def encoder() -> AsyncIterator[Harness]:
+    """A gateway that serves the text model `mini` from a fake encoder behind the real worker loop."""
+    async with gateway() as harness:
+        harness.publish_encoder()
+        async with EchoWorker(harness.address(), FakeEncoder(), replica_id="rep_0", version_id="mv_mini"):
+            await harness.until_ready("mv_mini")
+            yield harness
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The event loop the gateway runs on."""
+    return {"uvloop": uvloop.new_event_loop}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,8 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
 
 from serving.contract import (
+    BindingEntry,
     CostCurve,
     DeploymentEntry,
     KeyEntry,
@@ -61,12 +65,12 @@ class Harness:
         """The token of a new key."""
         token = new_token()
         digest = digest_secret(token.secret, PEPPER)
-        self.seam.put(token.id, KeyEntry(**({"id": token.id, "tenant_id": tenant_id, "digest": digest} | fields)))
+        self.seam.put(
+            token.id, KeyEntry(**({"id": token.id, "tenant_id": tenant_id, "digest": digest} | fields))
+        )
         return token.token
 
     def publish_profile(self, **fields: Any) -> None:
-        from serving.contract import BindingEntry
-
         self.seam.put("pro_a", ProfileEntry(**({"id": "pro_a", "name": "a", "deadline_ms": 5000} | fields)))
         self.seam.put("bnd_a", BindingEntry(id="bnd_a", profile_id="pro_a"))
 
@@ -106,6 +110,20 @@ class Harness:
             for index, address in enumerate(addresses)
         )
         self.seam.put(f"dep_{model}", DeploymentEntry(id=f"dep_{model}", model=model, replicas=replicas))
+
+    def publish_encoder(self, name: str = "mini", **options: Any) -> None:
+        """The text model `mini` with a small tokenizer of its own, on one replica."""
+        write_tokenizer(self.directory / "mini")
+        self.publish_model(
+            name,
+            version_id="mv_mini",
+            engine="encoder",
+            artifact_path=str(self.directory / "mini"),
+            inputs=(TensorSpec(name="text", datatype="BYTES", shape=(-1,)),),
+            outputs=(TensorSpec(name="embedding", datatype="FP32", shape=(-1, 4)),),
+            options={"max_tokens": 8, "truncate": True} | options,
+        )
+        self.publish_replicas(self.address(), model=name, version_id="mv_mini")
 
     def address(self, index: int = 0) -> str:
         return f"unix:{self.directory}/r{index}"
@@ -176,5 +194,14 @@ async def gateway(*, is_started: bool = True) -> AsyncIterator[Harness]:
                 await harness.stop()
 
 
-def unique() -> str:
-    return secrets.token_hex(4)
+def write_tokenizer(directory: Path) -> None:
+    """Whole words `w0` … `w99` as ids 3 … 102, between [CLS] and [SEP]; anything else is [UNK]."""
+    words = ["[UNK]", "[CLS]", "[SEP]", *(f"w{index}" for index in range(100))]
+    vocabulary = {word: index for index, word in enumerate(words)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    directory.mkdir(exist_ok=True)
+    tokenizer.save(str(directory / "tokenizer.json"))
