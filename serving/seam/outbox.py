@@ -39,6 +39,7 @@ log = structlog.get_logger(__name__)
 BATCH_REPORTS = 200
 USAGE_ROWS_PER_REPORT = 500
 HOUR_S = 3600
+_PROCESS_CHARS = 180
 
 
 class Spooled(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ class ReportOutbox:
     ) -> None:
         self._seam = seam
         # Sequences start anew with each start of the process: the suffix keeps them apart for good.
-        self.process = f"{process}:{secrets.token_hex(4)}"
+        self.process = f"{process[:_PROCESS_CHARS]}:{secrets.token_hex(4)}"
         self._spool = PrivateFile(spool)
         self._send_interval_s = send_interval_s
         self._max_usage_rows = self._fold_above_rows = max_usage_rows

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.contract import BindingEntry, ConfigChange, KeyEntry, ProfileEntry, TenantEntry
+from serving.seam import Delta
 from serving.seam.follower import ConfigFollower
 from serving.seam.memory import MemorySeam
 
@@ -91,6 +92,23 @@ async def test_a_process_starts_without_the_database_from_its_last_good_file(
     seam.is_down = False
     seam.delete("key", "key_a")
     await until(lambda: ("key", "key_a") not in seen.entries)
+    await second.stop()
+
+
+async def test_a_seam_that_hangs_does_not_hold_up_a_start_from_the_file(seam: MemorySeam, file: Path) -> None:
+    class Hangs(MemorySeam):
+        async def changes_since(self, version: int, kinds: tuple[str, ...], history: str = "") -> Delta:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    seam.put("tnt_a", tenant())
+    first, _ = follow(seam, file)
+    await first.start()
+    await first.stop()
+    second, seen = follow(Hangs(), file)
+    async with asyncio.timeout(5):
+        await second.start()
+    assert seen.entries == {("tenant", "tnt_a"): tenant()}
     await second.stop()
 
 
