@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
                 (
                     "history",
                     models.CharField(
-                        default=functools.partial(secrets.token_hex, *(8,), **{}), max_length=32
+                        default=functools.partial(secrets.token_hex, 8), max_length=32
                     ),
                 ),
             ],

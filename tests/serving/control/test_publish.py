@@ -114,7 +114,7 @@ def _in_thread(work: Callable[[], None]) -> threading.Thread:
 @pytest.mark.django_db(transaction=True)
 def test_a_delta_reader_beside_many_publishers_misses_no_version() -> None:
     """The reader asks for "newer than what I saw" and must end with exactly what is there."""
-    publishers, rounds = 6, 25
+    publishers, rounds = 5, 12
 
     def publish_many(name: str) -> Callable[[], None]:
         def work() -> None:

@@ -329,7 +329,7 @@ def test_placement_reports_and_scaling_at_once_neither_deadlock_nor_duplicate(
     def repeat(work: Callable[[int], object]) -> threading.Thread:
         def run() -> None:
             try:
-                for number in range(12):
+                for number in range(5):
                     work(number)
             except BaseException as error:
                 failures.append(error)
