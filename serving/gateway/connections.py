@@ -13,6 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 << 10
 LINGER_BYTES = 64 << 20
+LINGER_TICKS = 5
+"""How much, and how many sweeps long, a client may still send after it was refused."""
 HEAD_TICKS = 10
 """Sweeps (one a second) a client may take to send its headers."""
 BODY_TICKS = 30
@@ -65,9 +67,14 @@ class CorkedTransport:
         self.flush()
         if self.is_lingering or self._transport.is_closing() or not self.is_body_unread():
             self._transport.close()
-            return
+        else:
+            self.linger()
+
+    def linger(self) -> None:
+        """Say goodbye, and leave the last word to the client; `Connection.tick` bounds how long."""
+        self.flush()
         self.is_lingering = True
-        if self._transport.can_write_eof():
+        if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
 
     def __getattr__(self, name: str) -> Any:
@@ -81,6 +88,7 @@ class Connection(HttpToolsProtocol):
     """Called once when the client is gone; set by whoever works on its behalf now."""
     _head_bytes = 0
     _linger_bytes = 0
+    _linger_ticks = 0
     _seen: tuple[object, bool] = (None, False)
     _ticks = 0
 
@@ -117,6 +125,11 @@ class Connection(HttpToolsProtocol):
 
     def tick(self) -> None:
         """Once a second: does this client take too long for its head or its body?"""
+        if self.corked.is_lingering:
+            self._linger_ticks += 1
+            if self._linger_ticks > LINGER_TICKS:
+                self.corked.close()
+            return
         cycle = self.cycle
         is_idle = cycle is None or cycle.response_complete
         is_reading_body = not is_idle and cycle.more_body
@@ -146,8 +159,8 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, answer: bytes) -> None:
-        self.transport.write(answer)
-        self.transport.close()
+        self.corked.write(answer)
+        self.corked.linger()
 
 
 def tick_all(connections: Iterable[Any]) -> None:

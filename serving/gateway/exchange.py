@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from serving.errors import BodyTooLarge, ClientClosedRequest, InvalidRequest, RequestTimeout
+from serving.errors import BodyTooLarge, ClientClosedRequest, DataPlaneError, InvalidRequest, RequestTimeout
 from serving.gateway.connections import EXTENSION, Connection
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Exchange:
         "_send",
         "connection",
         "headers",
+        "is_body_abandoned",
         "is_body_read",
         "is_started",
         "lane",
@@ -72,6 +73,7 @@ class Exchange:
         self.request_id = own.decode() if own is not None and _OWN_ID.fullmatch(own) else ids.next()
         self.connection: Connection | None = (scope.get("extensions") or {}).get(EXTENSION)
         self.is_body_read = False
+        self.is_body_abandoned = False
         self.is_started = False
         self.tenant_id = ""
         self.lane: Lane | None = None
@@ -88,6 +90,13 @@ class Exchange:
 
     async def read_body(self, limit_bytes: int) -> bytes:
         """The whole body. Raises `BodyTooLarge`, `RequestTimeout` or `ClientClosedRequest`."""
+        try:
+            return await self._read(limit_bytes)
+        except DataPlaneError:
+            self.is_body_abandoned = True
+            raise
+
+    async def _read(self, limit_bytes: int) -> bytes:
         self._check_length(limit_bytes)
         message = await self._receive()
         if message["type"] == "http.disconnect":
@@ -124,9 +133,9 @@ class Exchange:
             raise _too_large(limit_bytes)
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send the answer; an unread large body costs the client its connection."""
+        """Send the answer; a body that was given up, or is large and unread, costs the connection."""
         self.is_started = True
-        if not self.is_body_read and self._has_more_to_read():
+        if self.is_body_abandoned or (not self.is_body_read and self._has_more_to_read()):
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
