@@ -19,7 +19,7 @@ from console.pages.ledger import Sums, sums_by, total_of
 from console.pages.listing import listing
 from console.pages.promises import promises_of
 from console.requests import ConsoleRequest
-from tenants.access import access_tenant_by_slug, visible_tenants
+from tenants.access import access_tenant_by_slug, require, visible_tenants
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
 from tenants.models import ApiKey, Membership, Tenant, UsageMinute
 from tenants.roles import Right
@@ -118,6 +118,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
 
 @page("tenants", FORM)
 def create(request: ConsoleRequest) -> HttpResponse:
+    require(request.actor, Right.MANAGE_TENANTS)
     form = TenantForm(request.POST or None)
     tenant = attempt(form, create_tenant, by=request.actor)
     if tenant is not None:

@@ -1,0 +1,92 @@
+"""Two tenants with their people, and one of everything a page can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from serving.control.catalog.actions import create_model, register_version
+from serving.control.catalog.models import Model, Version
+from serving.control.fleet.models import Deployment, Host, Replica
+from serving.control.profiles.actions import bind_profile, create_profile
+from serving.control.profiles.models import ProfileBinding, SlaProfile
+from tenants.actions.keys import create_key
+from tenants.models import ApiKey
+from tests.tenants.conftest import SYSTEM, Cast, build_cast
+
+
+@dataclass
+class World:
+    cast: Cast
+    model: Model
+    version: Version
+    deployment: Deployment
+    profile: SlaProfile
+    binding: ProfileBinding
+    key: ApiKey
+    token: str
+
+    def client(self, who: str) -> Client:
+        """A browser in which `who` is signed in; nobody in the one of `anonymous`."""
+        client = Client(headers={"accept": "text/html"})
+        if who != "anonymous":
+            client.force_login(self.cast.users[who], backend="django.contrib.auth.backends.ModelBackend")
+        return client
+
+
+@pytest.fixture
+def world(db: None) -> Iterator[World]:
+    return build_world()
+
+
+def build_world() -> World:
+    """The model is granted to the first tenant only, and so is the profile."""
+    cast = build_cast()
+    model = create_model(
+        by=SYSTEM, name="minilm", description="Sentences in, vectors out", tenants=[cast.tenant]
+    )
+    version = register_version(
+        by=SYSTEM, model=model, source=None, engine="echo", price_micro_per_device_hour=1_200_000
+    )
+    Version.objects.filter(pk=version.pk).update(
+        state="ready",
+        cost={"a_ms": 2.0, "b_ms_per_row": 0.0, "c_ms_per_token": 0.04},
+        points=[{"rows": 1, "tokens": 8, "execute_ms": 2.4}, {"rows": 4, "tokens": 64, "execute_ms": 4.5}],
+    )
+    version.refresh_from_db()
+    profile = create_profile(
+        by=SYSTEM, name="quick", sla_class="interactive", target_p95_ms=50, deadline_ms=500
+    )
+    key, token = create_key(by=SYSTEM, tenant=cast.tenant, name="support chat")
+    return World(
+        cast=cast,
+        model=model,
+        version=version,
+        deployment=_deployed(model, version),
+        profile=profile,
+        binding=bind_profile(by=SYSTEM, profile=profile, tenant=cast.tenant),
+        key=key,
+        token=token,
+    )
+
+
+def _deployed(model: Model, version: Version) -> Deployment:
+    seen = timezone.now() + timedelta(hours=1)
+    devices = [{"name": "CPU", "kind": "cpu", "memory_bytes": 1 << 34, "cores": 2}]
+    host = Host.objects.create(name="box", last_seen_at=seen, replica_dir="/run/r", devices=devices)
+    deployment = Deployment.objects.create(model=model, version=version, created_by="tests")
+    Replica.objects.create(
+        deployment=deployment,
+        version=version,
+        host=host,
+        slot=0,
+        device="cpu",
+        address="unix:/r",
+        state="ready",
+    )
+    return deployment

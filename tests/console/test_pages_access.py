@@ -1,0 +1,170 @@
+"""Every address × every kind of person, from one table. An address that is not listed fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from tests.console.conftest import World
+
+PEOPLE = ("operator", "owner", "viewer", "stranger")
+"""The stranger owns another tenant."""
+
+Arguments = Callable[[World], list[object]]
+
+
+def nothing(world: World) -> list[object]:
+    return []
+
+
+def tenant(world: World) -> list[object]:
+    return [world.cast.tenant.slug]
+
+
+def member(world: World) -> list[object]:
+    return [world.cast.members["developer"].pk]
+
+
+def key(world: World) -> list[object]:
+    return [world.key.pk]
+
+
+def model(world: World) -> list[object]:
+    return [world.model.name]
+
+
+def version(world: World) -> list[object]:
+    return [world.model.name, world.version.number]
+
+
+def grant(world: World) -> list[object]:
+    return [world.model.name, world.cast.tenant.slug]
+
+
+def deployment(world: World) -> list[object]:
+    return [world.deployment.pk]
+
+
+def profile(world: World) -> list[object]:
+    return [world.profile.pk]
+
+
+def binding(world: World) -> list[object]:
+    return [world.binding.pk]
+
+
+# name → arguments, method, status for: operator, owner, viewer, stranger
+TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
+    "overview": (nothing, "get", (200, 200, 200, 200)),
+    "switch_tenant": (nothing, "post", (302, 302, 302, 302)),
+    "models": (nothing, "get", (200, 200, 200, 200)),
+    "model_create": (nothing, "get", (200, 403, 403, 403)),
+    "model": (model, "get", (200, 200, 200, 404)),
+    "model_state": (model, "get", (200, 200, 200, 404)),
+    "model_edit": (model, "get", (200, 403, 403, 404)),
+    "model_grant": (model, "get", (200, 403, 403, 404)),
+    "model_revoke": (grant, "post", (302, 403, 403, 404)),
+    "version_register": (model, "get", (200, 403, 403, 404)),
+    "version_validate": (version, "post", (302, 403, 403, 404)),
+    "version_archive": (version, "get", (200, 403, 403, 404)),
+    "version_trust": (version, "get", (200, 403, 403, 404)),
+    "version_alias": (version, "get", (200, 403, 403, 404)),
+    "deploy": (model, "get", (200, 403, 403, 404)),
+    "deployment_scale": (deployment, "get", (200, 404, 404, 404)),
+    "deployment_version": (deployment, "get", (200, 404, 404, 404)),
+    "deployment_stop": (deployment, "get", (200, 404, 404, 404)),
+    "fleet": (nothing, "get", (200, 403, 403, 403)),
+    "fleet_state": (nothing, "get", (200, 403, 403, 403)),
+    "tenants": (nothing, "get", (200, 200, 200, 200)),
+    "tenant_create": (nothing, "get", (200, 403, 403, 403)),
+    "tenant": (tenant, "get", (200, 200, 200, 404)),
+    "tenant_edit": (tenant, "get", (200, 200, 403, 404)),
+    "tenant_suspend": (tenant, "get", (200, 403, 403, 404)),
+    "tenant_resume": (tenant, "post", (302, 403, 403, 404)),
+    "member_add": (tenant, "get", (200, 200, 403, 404)),
+    "account_create": (tenant, "get", (200, 403, 403, 404)),
+    "member_edit": (member, "get", (200, 200, 403, 404)),
+    "member_remove": (member, "get", (200, 200, 403, 404)),
+    "key_create": (tenant, "get", (200, 200, 403, 404)),
+    "key_revoke": (key, "get", (200, 200, 403, 404)),
+    "profiles": (nothing, "get", (200, 200, 200, 200)),
+    "profile_create": (nothing, "get", (200, 403, 403, 403)),
+    "profile": (profile, "get", (200, 200, 200, 404)),
+    "profile_edit": (profile, "get", (200, 403, 403, 404)),
+    "profile_delete": (profile, "get", (200, 403, 403, 404)),
+    "profile_bind": (profile, "get", (200, 403, 403, 404)),
+    "binding_unbind": (binding, "get", (200, 403, 403, 404)),
+    "usage": (nothing, "get", (200, 200, 200, 200)),
+    "audit": (nothing, "get", (200, 200, 403, 200)),
+    "audit_export": (nothing, "get", (200, 200, 403, 200)),
+    "playground": (nothing, "get", (200, 200, 200, 200)),
+}
+OPEN = {"healthz", "set_language"}
+"""Addresses that ask nobody who they are."""
+POST_ONLY = {name for name, (_, method, _statuses) in TABLE.items() if method == "post"}
+
+
+def test_every_address_is_in_the_table() -> None:
+    assert set(_names(get_resolver().url_patterns)) == set(TABLE) | OPEN
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+def test_everybody_reaches_exactly_what_is_theirs(world: World, who: str) -> None:
+    client = world.client(who)
+    expected = {name: row[2][PEOPLE.index(who)] for name, row in TABLE.items()}
+    found = {}
+    for name, (arguments, method, _) in TABLE.items():
+        found[name] = getattr(client, method)(reverse(name, args=arguments(world))).status_code
+    assert found == expected
+
+
+def test_without_sign_in_every_page_leads_to_it(world: World) -> None:
+    client = world.client("anonymous")
+    for name, (arguments, method, _) in TABLE.items():
+        answer = getattr(client, method)(reverse(name, args=arguments(world)))
+        assert (answer.status_code, answer.url.split("?")[0]) == (302, reverse("account_login")), name
+
+
+def test_nothing_is_written_by_a_link(world: World) -> None:
+    client = world.client("operator")
+    found = {name: client.get(reverse(name, args=TABLE[name][0](world))).status_code for name in POST_ONLY}
+    assert set(found.values()) == {405}
+
+
+def test_what_is_not_yours_looks_like_what_does_not_exist(world: World) -> None:
+    client = world.client("stranger")
+    for name, (arguments, method, _) in TABLE.items():
+        if arguments is nothing:
+            continue
+        real = arguments(world)
+        invented = [777 if isinstance(argument, int) else "no-such-thing" for argument in real]
+        yours = getattr(client, method)(reverse(name, args=real))
+        none = getattr(client, method)(reverse(name, args=invented))
+        assert (yours.status_code, none.status_code) == (404, 404), name
+        assert _without_request_id(yours.content) == _without_request_id(none.content), name
+
+
+def test_the_health_probe_needs_no_database() -> None:
+    """No `db` fixture: a query would fail the test."""
+    from django.test import RequestFactory
+
+    from console.pages.health import healthz
+
+    assert healthz(RequestFactory().get("/healthz")).content == b"ok\n"
+
+
+def _names(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            if not str(pattern.pattern).startswith("accounts/"):
+                yield from _names(pattern.url_patterns)
+        elif pattern.name:
+            yield pattern.name
+        else:
+            raise AssertionError(f"{pattern} has no name")
+
+
+def _without_request_id(content: bytes) -> bytes:
+    return b"".join(line for line in content.splitlines() if b"req_" not in line)

@@ -1,0 +1,208 @@
+"""What the demo does by code can be done by hand in a browser, and what is refused says why at its field."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from serving.contract import CostCurve, MeasuredPoint, ValidationReport
+from serving.control.catalog.actions import record_validation
+from serving.control.catalog.models import Model, Version
+from serving.control.fleet.models import Deployment, Host
+from serving.control.profiles.models import ProfileBinding, SlaProfile
+from tenants.keys import parse_token
+from tenants.models import ApiKey, AuditEvent, Membership, Tenant, User
+from tenants.scoping import all_tenants
+from tests.console.conftest import World
+
+TOKEN = re.compile(r"tg_[a-z0-9]{12}_[A-Za-z0-9_-]{43}")
+PROFILE = {
+    "name": "chat",
+    "description": "",
+    "sla_class": "interactive",
+    "target_p95_ms": "50",
+    "deadline_ms": "500",
+    "late_policy": "refuse",
+    "max_batch_size": "16",
+    "max_wait_ms": "0",
+    "weight": "1",
+    "max_queue": "512",
+}
+
+
+def post(client: Client, address: str, /, *args: object, **values: Any) -> HttpResponse:
+    return client.post(reverse(address, args=args), values)
+
+
+@pytest.fixture(autouse=True)
+def everything_is_read() -> Any:
+    with all_tenants("tests look at what was written"):
+        yield
+
+
+def test_the_demos_set_up_can_be_done_by_hand(world: World) -> None:
+    client = world.client("operator")
+    Host.objects.update(last_seen_at=timezone.now() + timedelta(hours=1))
+    assert (
+        post(client, "tenant_create", name="Acme Chat", slug="acme-chat", max_concurrency=64).status_code
+        == 302
+    )
+    made = post(client, "key_create", "acme-chat", name="bot", scopes=["infer"], expires="never")
+    assert parse_token(TOKEN.search(made.content.decode())[0]) is not None  # type: ignore[index]
+    assert post(client, "model_create", name="echo-1", audience="all").status_code == 302
+    assert (
+        post(
+            client, "version_register", "echo-1", engine="echo", price="1.5", option_max_batch_rows="8"
+        ).status_code
+        == 302
+    )
+    version = Version.objects.get(model__name="echo-1")
+    assert (version.state, version.options["max_batch_rows"], version.price_micro_per_device_hour) == (
+        "validating",
+        8,
+        1_500_000,
+    )
+    _measure(version)
+    answer = post(client, "deploy", "echo-1", version=version.pk, replicas=2, device="cpu", threads=1)
+    assert answer.status_code == 302, answer.content
+    assert Deployment.objects.get(model__name="echo-1").replicas.filter(is_wanted=True).count() == 2
+    assert post(client, "profile_create", **PROFILE).status_code == 302
+    chat = Tenant.objects.get(slug="acme-chat")
+    profile = SlaProfile.objects.get(name="chat")
+    assert post(client, "profile_bind", profile.pk, tenant=chat.pk, model="", endpoint="").status_code == 302
+    assert ProfileBinding.objects.get(tenant=chat).profile == profile
+    assert "chat" in client.get(reverse("tenant", args=["acme-chat"])).content.decode()
+
+
+def test_a_key_is_shown_once_and_never_kept_in_a_cache(world: World) -> None:
+    client = world.client("owner")
+    made = post(client, "key_create", "acme", name="bot", scopes=["infer"], expires="30")
+    token = TOKEN.search(made.content.decode())[0]  # type: ignore[index]
+    assert made.headers["Cache-Control"] == "no-store"
+    later = client.get(reverse("tenant", args=["acme"])).content.decode()
+    assert token not in later
+    assert ApiKey.objects.get(name="bot").display in later
+
+
+def test_what_an_action_refuses_is_said_at_its_field_and_nothing_is_lost(world: World) -> None:
+    answer = post(
+        world.client("owner"), "key_create", "acme", name="support chat", scopes=["infer"], expires="30"
+    )
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "Another key of this tenant has this name." in page
+    assert 'value="support chat"' in page
+
+
+def test_errors_of_a_pair_of_fields_are_said_at_the_field(world: World) -> None:
+    answer = post(world.client("operator"), "profile_create", **{**PROFILE, "target_p95_ms": "900"})
+    assert answer.status_code == 422
+    assert "The target cannot be longer than the deadline." in answer.content.decode()
+
+
+def test_a_version_is_refused_with_the_reason(world: World) -> None:
+    answer = post(
+        world.client("operator"), "version_register", "minilm", engine="encoder", price="0", path="/etc"
+    )
+    assert answer.status_code == 422
+    assert "Refused:" in answer.content.decode()
+
+
+@pytest.mark.parametrize(("typed", "state"), [("support", "active"), ("support chat", "revoked")])
+def test_a_destructive_act_wants_the_name(world: World, typed: str, state: str) -> None:
+    post(world.client("owner"), "key_revoke", world.key.pk, name=typed)
+    assert ApiKey.objects.get(pk=world.key.pk).state == state
+
+
+def test_a_profile_shows_what_changes_and_for_whom_before_it_is_saved(world: World) -> None:
+    client = world.client("operator")
+    values = {**PROFILE, "name": "quick", "max_batch_size": "32", "max_queue": "1024", "target_p95_ms": "40"}
+    shown = post(client, "profile_edit", world.profile.pk, **values).content.decode()
+    assert "50.0" in shown
+    assert "40.0" in shown
+    assert "acme" in shown
+    assert SlaProfile.objects.get(pk=world.profile.pk).target_p95_ms == 50
+    post(client, "profile_edit", world.profile.pk, **values, confirmed="1")
+    assert SlaProfile.objects.get(pk=world.profile.pk).target_p95_ms == 40
+
+
+def test_an_account_is_made_with_a_password_that_is_shown_once(world: World) -> None:
+    client = world.client("operator")
+    made = post(client, "account_create", "acme", username="nina", email="", role="developer")
+    password = re.search(r"<code>([A-Za-z0-9_-]{20})</code>", made.content.decode())
+    assert password is not None
+    assert made.headers["Cache-Control"] == "no-store"
+    assert User.objects.get(username="nina").check_password(password[1])
+    assert Membership.objects.get(user__username="nina").role == "developer"
+
+
+def test_an_admin_is_not_offered_a_role_above_their_own(world: World) -> None:
+    page = world.client("admin").get(reverse("member_add", args=["acme"])).content.decode()
+    assert 'value="developer"' in page
+    assert 'value="owner"' not in page
+
+
+def test_a_dialog_answers_with_a_part_and_a_page_with_a_page(world: World) -> None:
+    address = reverse("key_create", args=["acme"])
+    client = world.client("owner")
+    assert "<html" in client.get(address).content.decode()
+    assert "<html" not in client.get(address, headers={"hx-request": "true"}).content.decode()
+
+
+def test_after_a_dialog_the_browser_is_sent_on_by_header(world: World) -> None:
+    address = reverse("key_revoke", args=[world.key.pk])
+    answer = world.client("owner").post(address, {"name": "support chat"}, headers={"hx-request": "true"})
+    assert answer.headers["HX-Redirect"] == reverse("tenant", args=["acme"])
+
+
+def test_one_looks_at_one_tenant_or_at_all_of_ones_own(world: World) -> None:
+    client = world.client("operator")
+    chosen = post(client, "switch_tenant", tenant=world.cast.other.pk, next="/usage/")
+    assert chosen.url == "/usage/"  # type: ignore[attr-defined]
+    assert world.model.name not in client.get(reverse("models")).content.decode()
+    post(client, "switch_tenant", tenant="")
+    assert world.model.name in client.get(reverse("models")).content.decode()
+
+
+def test_nobody_is_sent_to_another_site(world: World) -> None:
+    answer = post(world.client("operator"), "switch_tenant", tenant="", next="https://evil.example/")
+    assert answer.url == "/"  # type: ignore[attr-defined]
+
+
+def test_a_tenant_one_does_not_see_cannot_be_chosen(world: World) -> None:
+    assert post(world.client("stranger"), "switch_tenant", tenant=world.cast.tenant.pk).status_code == 404
+
+
+def test_every_write_by_hand_is_in_the_audit_trail(world: World) -> None:
+    post(world.client("owner"), "tenant_edit", "acme", name="Acme Inc.")
+    event = AuditEvent.objects.first()
+    assert event is not None
+    assert (event.action, event.actor_name, event.after) == ("tenant.updated", "owner", {"name": "Acme Inc."})
+
+
+def test_a_model_may_have_any_name_even_new(world: World) -> None:
+    """`/models/new/` is a model's page: no address of ours shadows a name."""
+    client = world.client("operator")
+    post(client, "model_create", name="new", audience="all")
+    assert client.get(reverse("model", args=[Model.objects.get(name="new").name])).status_code == 200
+
+
+def _measure(version: Version) -> None:
+    points = (MeasuredPoint(rows=1, tokens=4, execute_ms=1.0),)
+    cost = CostCurve(a_ms=1.0, b_ms_per_row=0.1, c_ms_per_token=0.0)
+    report = ValidationReport(
+        version_id=version.pk,
+        attempt=version.validation_attempt,
+        ok=True,
+        cost=cost,
+        points=points,
+        memory_bytes=1 << 20,
+    )
+    assert record_validation(report)

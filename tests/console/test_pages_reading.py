@@ -1,0 +1,161 @@
+"""Usage, audit and the playground: everybody reads their own, exports are safe, keys are not kept."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from pytest_django import Settings
+
+from serving.contract import UsageRow
+from tenants.actions.tenants import create_tenant
+from tenants.models import AuditEvent
+from tenants.scoping import all_tenants
+from tenants.usage import record_usage
+from tests.console.conftest import World
+from tests.tenants.conftest import SYSTEM
+
+
+def text(client: Client, name: str, query: str = "") -> str:
+    return client.get(reverse(name) + query).content.decode()
+
+
+@pytest.fixture
+def spent(world: World) -> World:
+    minute = int(timezone.now().timestamp()) // 60 * 60
+    for tenant, requests in ((world.cast.tenant, 1_234), (world.cast.other, 987)):
+        row = UsageRow(
+            minute=minute,
+            tenant_id=tenant.pk,
+            key_id=world.key.pk,
+            model="minilm",
+            version_id=world.version.pk,
+            sla_class="interactive",
+            requests=requests,
+            device_us=90_000_000,
+            cost_micro=30_000,
+        )
+        record_usage("tests", [row])
+    return world
+
+
+def test_everybody_reads_the_usage_of_their_own_tenants(spent: World) -> None:
+    assert "1,234" in text(spent.client("viewer"), "usage")
+    assert "987" not in text(spent.client("viewer"), "usage")
+    assert "2,221" in text(spent.client("operator"), "usage")
+
+
+def test_usage_has_units_and_the_day(spent: World) -> None:
+    page = text(spent.client("viewer"), "usage")
+    assert "1.50\u202fmin" in page
+    assert "0.0300" in page
+    assert f"{timezone.localtime():%Y-%m-%d}" in page
+
+
+def test_usage_can_be_narrowed_and_ignores_nonsense(spent: World) -> None:
+    assert "1,234" not in text(spent.client("viewer"), "usage", "?model=other&days=1")
+    assert "1,234" in text(spent.client("viewer"), "usage", "?days=-5")
+
+
+def test_the_audit_trail_shows_what_changed(world: World) -> None:
+    client = world.client("owner")
+    client.post(reverse("tenant_edit", args=["acme"]), {"name": "Acme Inc."})
+    page = text(client, "audit", "?action=tenant.updated")
+    assert "<del>Acme</del>" in page
+    assert "<ins>Acme Inc.</ins>" in page
+
+
+def test_the_audit_trail_of_others_is_not_shown(world: World) -> None:
+    assert "acme" not in text(world.client("stranger"), "audit").lower().replace("tidegate", "")
+
+
+def test_filters_that_make_no_sense_show_everything(world: World) -> None:
+    assert "key.created" in text(
+        world.client("owner"), "audit", "?since=nonsense&until=2026-02-31&sort=bogus&page=zero"
+    )
+
+
+def test_an_export_is_an_event_itself_and_holds_every_field(world: World) -> None:
+    answer = world.client("auditor").get(reverse("audit_export") + "?format=jsonl&action=key.created")
+    (event,) = [json.loads(line) for line in answer.content.decode().splitlines()]
+    assert (event["action"], event["target_id"]) == ("key.created", world.key.pk)
+    with all_tenants("the export is looked for"):
+        newest = AuditEvent.objects.first()
+    assert newest is not None
+    assert (newest.action, newest.actor_name) == ("audit.exported", "auditor")
+
+
+def test_a_spreadsheet_takes_no_name_for_a_formula(world: World) -> None:
+    create_tenant(by=SYSTEM, slug="evil", name='=HYPERLINK("http://evil.example")')
+    exported = world.client("operator").get(reverse("audit_export") + "?format=csv").content.decode()
+    assert "'=HYPERLINK" in exported
+    assert ",=HYPERLINK" not in exported
+
+
+# ---------------------------------------------------------------- playground
+
+
+class _Gateway(BaseHTTPRequestHandler):
+    """Answers like ours, and keeps what it was asked."""
+
+    asked: list[tuple[str, str, dict[str, object]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.asked.append((self.path, self.headers["authorization"], body))
+        payload = json.dumps({"data": [{"embedding": [0.25] * 384}]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(payload)))
+        self.send_header(
+            "server-timing",
+            "gateway;dur=0.300, queue;dur=4.100, batch_wait;dur=1.000, execute;dur=8.000, post;dur=0.200, total;dur=13.600",
+        )
+        self.send_header("x-tidegate-batch-size", "7")
+        self.send_header("x-tidegate-batch-close", "due")
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def gateway(settings: Settings) -> Iterator[type[_Gateway]]:
+    _Gateway.asked = []
+    server = HTTPServer(("127.0.0.1", 0), _Gateway)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    settings.GATEWAY_URL = f"http://127.0.0.1:{server.server_port}"
+    yield _Gateway
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_playground_draws_the_receipt_of_the_answer(world: World, gateway: type[_Gateway]) -> None:
+    values = {"model": "minilm", "text": "one\ntwo\n", "key": world.token}
+    answer = world.client("viewer").post(reverse("playground"), values)
+    page = answer.content.decode()
+    assert gateway.asked == [
+        ("/v1/embeddings", f"Bearer {world.token}", {"model": "minilm", "input": ["one", "two"]})
+    ]
+    assert "13.6\u202fms" in page
+    assert "tg-stage-queue" in page
+    assert "384 values" in page
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_the_playground_says_when_the_gateway_is_away(world: World, settings: Settings) -> None:
+    settings.GATEWAY_URL = "http://127.0.0.1:9"
+    values = {"model": "minilm", "text": "x", "key": "tg_x"}
+    assert "did not answer" in world.client("viewer").post(reverse("playground"), values).content.decode()
+
+
+def test_the_playground_asks_only_for_models_one_may_see(world: World, gateway: type[_Gateway]) -> None:
+    values = {"model": "minilm", "text": "x", "key": world.token}
+    assert world.client("stranger").post(reverse("playground"), values).status_code in (200, 422)
+    assert gateway.asked == []
