@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 
 import msgspec
@@ -102,12 +101,9 @@ def play(case: Case, server: Server, seed: int, *, scale: float = 1.0) -> Outcom
         pids=server.pids,
         seed=seed,
     )
-    finished = subprocess.run(
+    output = processes.finished(
         processes.python("-m", "benchmarks.loadgen"),
-        input=msgspec.json.encode(plan),
-        stdout=subprocess.PIPE,
-        cwd=processes.PROJECT_DIR,
-        check=True,
-        timeout=plan.duration_s + 120,
+        stdin=msgspec.json.encode(plan),
+        timeout_s=plan.duration_s + 120,
     )
-    return msgspec.json.decode(finished.stdout, type=Outcome)
+    return msgspec.json.decode(output, type=Outcome)

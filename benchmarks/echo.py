@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import msgspec
 
-from benchmarks import machine
+from benchmarks import machine, processes
 from benchmarks.stack import WORKER_CORE, Stack
 
 _BODY = '{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[7]}]}'
@@ -75,10 +73,7 @@ def _wrk(stack: Stack, script: Path, seconds: int, connections: int) -> str:
         "--latency",
     ]
     url = f"http://127.0.0.1:{stack.port}{_PATH}"
-    finished = subprocess.run(
-        [*command, "-s", str(script), url], stdout=subprocess.PIPE, stderr=sys.stderr, text=True, check=True
-    )
-    return finished.stdout
+    return processes.finished([*command, "-s", str(script), url], timeout_s=seconds + 30).decode()
 
 
 def _outcome(out: str, used_s: dict[str, float], elapsed_s: float) -> EchoOutcome:

@@ -46,6 +46,7 @@ def started(
             text=True,
             bufsize=1,
         )
+        machine.go_first(process.pid)
         try:
             yield process
         finally:
@@ -80,6 +81,23 @@ def wait_until(
         time.sleep(0.02)
     tail = (log_dir / f"{name}.log").read_text()[-2000:]
     raise StartFailed(f"{name} did not start (exit status {process.poll()}):\n{tail}")
+
+
+def finished(command: Sequence[str], *, stdin: bytes = b"", timeout_s: float) -> bytes:
+    """Run to the end and return its output. Raises `CalledProcessError`, `TimeoutExpired`."""
+    process = subprocess.Popen(
+        command, cwd=PROJECT_DIR, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    machine.go_first(process.pid)
+    try:
+        output, _ = process.communicate(stdin, timeout=timeout_s)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return output
 
 
 def python(*arguments: str) -> list[str]:

@@ -168,6 +168,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--no-echo", action="store_true")
+    parser.add_argument("--nice", default="", help="e.g. -15: measured processes go before other work (root)")
     parser.add_argument("--output", type=Path, default=HERE, help="directory of RESULTS.md and results.json")
     return parser.parse_args()
 
@@ -190,6 +191,7 @@ def main() -> int:
     if len(os.sched_getaffinity(0)) < 2:
         say("two cores are needed: one for the gateway and the load, one for the model")
         return 2
+    os.environ["BENCHMARK_NICE"] = arguments.nice
     results = _new_results(arguments)
     chosen = [case for case in cases.CASES if arguments.only in case.name]
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name, machine.alone():

@@ -1,45 +1,110 @@
-"""How much waits, by deadline."""
+"""How much waits in one lane, by deadline, and what of it is about to miss its deadline."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
 from serving.scheduling.work import Work
+
+_SLOT_S = 0.01
+_NEVER = 2**62
+
+
+class _Slot:
+    """Works due within the same 10 ms."""
+
+    __slots__ = ("count", "perishable", "rows", "tokens")
+
+    def __init__(self) -> None:
+        self.count = self.rows = self.tokens = 0
+        self.perishable: dict[int, Work] = {}
+        """Those that are refused rather than answered late."""
 
 
 class Backlog:
-    """Rows and tokens queued by deadline, in slots of 10 ms: what runs before a given deadline."""
-
-    _SLOT_S = 0.01
+    """Adding and removing is O(1) (O(log slots) for the first of a slot); nothing dead stays behind."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, list[int]] = {}
+        self._slots: dict[int, _Slot] = {}
+        self._order: list[int] = []
+        """Heap of slot numbers; emptied slots leave it when they surface."""
         self.rows = 0
         self.tokens = 0
 
     def add(self, work: Work) -> None:
-        self._count(work, 1)
+        number = _slot_of(work.deadline)
+        slot = self._slots.get(number)
+        if slot is None:
+            slot = self._slots[number] = _Slot()
+            heappush(self._order, number)
+        slot.count += 1
+        slot.rows += work.rows
+        slot.tokens += work.tokens
+        if work.late_policy == "refuse":
+            slot.perishable[work.id] = work
+        self.rows += work.rows
+        self.tokens += work.tokens
 
     def remove(self, work: Work) -> None:
-        self._count(work, -1)
+        number = _slot_of(work.deadline)
+        slot = self._slots[number]
+        slot.count -= 1
+        slot.rows -= work.rows
+        slot.tokens -= work.tokens
+        slot.perishable.pop(work.id, None)
+        self.rows -= work.rows
+        self.tokens -= work.tokens
+        if not slot.count:
+            del self._slots[number]
+            self._trim()
 
     def before(self, deadline: float) -> tuple[int, int]:
         """Rows and tokens that are due no later than `deadline`."""
-        last = self._slot(deadline)
+        last = _slot_of(deadline)
         rows = tokens = 0
-        for slot, (slot_rows, slot_tokens, _) in self._slots.items():
-            if slot <= last:
-                rows += slot_rows
-                tokens += slot_tokens
+        for number, slot in self._slots.items():
+            if number <= last:
+                rows += slot.rows
+                tokens += slot.tokens
         return rows, tokens
 
-    def _slot(self, deadline: float) -> int:
-        return int(min(deadline / self._SLOT_S, 2**62))
+    def is_any_due(self, by: float) -> bool:
+        """Whether something may be due before `by`: cheap, asked at every decision."""
+        return bool(self._order) and self._order[0] <= _slot_of(by)
 
-    def _count(self, work: Work, sign: int) -> None:
-        slot = self._slots.setdefault(self._slot(work.deadline), [0, 0, 0])
-        slot[0] += sign * work.rows
-        slot[1] += sign * work.tokens
-        slot[2] += sign
-        self.rows += sign * work.rows
-        self.tokens += sign * work.tokens
-        if not slot[2]:
-            del self._slots[self._slot(work.deadline)]
+    def due(self, by: float) -> Iterator[Work]:
+        """Perishable works due before `by`. Finish the iteration before anything is removed."""
+        last = _slot_of(by)
+        for number, slot in self._slots.items():
+            if number <= last:
+                yield from (work for work in slot.perishable.values() if work.deadline < by)
+
+    def _trim(self) -> None:
+        """Drop numbers of emptied slots from the top; all of them when they outnumber the slots."""
+        order, slots = self._order, self._slots
+        while order and order[0] not in slots:
+            heappop(order)
+        if len(order) > 2 * len(slots) + 64:
+            self._order = sorted(slots)
+
+
+class Amount:
+    """Rows and tokens of one tenant in one lane."""
+
+    __slots__ = ("rows", "tokens")
+
+    def __init__(self) -> None:
+        self.rows = self.tokens = 0
+
+    def add(self, work: Work) -> None:
+        self.rows += work.rows
+        self.tokens += work.tokens
+
+    def remove(self, work: Work) -> None:
+        self.rows -= work.rows
+        self.tokens -= work.tokens
+
+
+def _slot_of(at: float) -> int:
+    return int(at / _SLOT_S) if at < _NEVER else _NEVER

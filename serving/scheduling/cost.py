@@ -43,6 +43,8 @@ class CostModel:
         self._error_p95 = self._margin = self._seeded_margin(curve)
         self._observations = 0
         self._is_seeded = curve is not None
+        self.revision = 0
+        """Grows with every batch learnt from."""
         self._tokens_per_row = 1.0
         self._scale = 1.0
         self.guard = 1.0
@@ -96,6 +98,7 @@ class CostModel:
 
     def learn(self, rows: int, tokens: int, execute_s: float) -> None:
         """One batch ran alone for `execute_s` (interruptions excluded)."""
+        self.revision += 1
         execute_s = max(execute_s, _LEAST_S)
         predicted = max(self.predict_s(rows, tokens), _LEAST_S)
         error = (execute_s - predicted) / predicted

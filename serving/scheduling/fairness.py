@@ -12,10 +12,10 @@ from heapq import heappop, heappush
 from math import exp
 
 from serving.contract import SlaClass
-from serving.scheduling.backlog import Backlog
+from serving.scheduling.backlog import Amount
 from serving.scheduling.policy import Policy
 from serving.scheduling.queues import EarliestFirst, FirstComeFirstServed
-from serving.scheduling.work import Lane, Work
+from serving.scheduling.work import LOWER, Lane, Work
 
 
 class Account:
@@ -46,7 +46,7 @@ class Account:
         self.bucket_at = self.seen = now
         self.standard = EarliestFirst()
         self.batch = FirstComeFirstServed(policy.lookahead)
-        self.backlogs: dict[Lane, Backlog] = {}
+        self.backlogs: dict[Lane, Amount] = {lane: Amount() for lane in LOWER}
         self.waiting: dict[SlaClass, int] = {}
         """Works queued by the class they came with (a demoted one still counts against its own class)."""
         self.running = 0
@@ -55,16 +55,13 @@ class Account:
     def is_busy(self) -> bool:
         return bool(self.running or any(self.waiting.values()))
 
-    def backlog(self, lane: Lane) -> Backlog:
-        return self.backlogs.setdefault(lane, Backlog())
-
     def queue(self, work: Work) -> None:
         self.waiting[work.sla_class] = self.waiting.get(work.sla_class, 0) + 1
-        self.backlog(work.lane).add(work)
+        self.backlogs[work.lane].add(work)
 
     def unqueue(self, work: Work) -> None:
         self.waiting[work.sla_class] -= 1
-        self.backlog(work.lane).remove(work)
+        self.backlogs[work.lane].remove(work)
 
     def charge(self, device_s: float, weight: float) -> None:
         """Count predicted device time; what an earlier prediction got wrong is settled here."""

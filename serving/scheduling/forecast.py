@@ -28,6 +28,8 @@ class Forecast:
     ) -> None:
         self.backlogs: dict[Lane, Backlog] = {lane: Backlog() for lane in LOWER}
         self.loads: dict[Lane, Load] = {lane: Load() for lane in LOWER}
+        self._longest_s: dict[Lane, float] = dict.fromkeys(LOWER, 0.0)
+        """The longest work ever queued, alone: how far ahead of its deadline one may be lost already."""
         self.running: list[Batch] = []
         """The batch on the device last; those it interrupted before it."""
         self._cost = cost
@@ -59,12 +61,39 @@ class Forecast:
         backlog = self.backlogs[lane]
         return self._cost.predict_s(backlog.rows, backlog.tokens)
 
-    def full_batch_s(self, lane: Lane, now: float) -> float | None:
+    def late(self, lane: Lane, now: float) -> list[Work]:
+        """Candidates for `late_by_needing_s`, earliest deadline first."""
+        backlog = self.backlogs[lane]
+        horizon_s = self._full_batch_s(lane, now) or self._longest_s[lane]
+        if not backlog.is_any_due(now + horizon_s):
+            return []
+        return sorted(backlog.due(now + horizon_s), key=lambda work: work.deadline)
+
+    def late_by_needing_s(self, work: Work, now: float) -> float | None:
+        """Device time that makes a work late: alone, or in the full batch that an overloaded lane builds."""
+        if work.latest_start < now:
+            return self._cost.predict_s(work.rows, work.tokens)
+        full_s = self._full_batch_s(work.lane, now)
+        return full_s if full_s is not None and work.deadline < now + full_s else None
+
+    def entered(self, work: Work, now: float) -> None:
+        self.backlogs[work.lane].add(work)
+        alone_s = self._cost.predict_s(work.rows, work.tokens)
+        work.latest_start = work.deadline - alone_s
+        if work.latest_start < now or not self._cost.is_trusted:
+            work.latest_start = work.deadline
+        self._longest_s[work.lane] = max(self._longest_s[work.lane], alone_s)
+
+    def left(self, work: Work) -> None:
+        self.backlogs[work.lane].remove(work)
+
+    def _full_batch_s(self, lane: Lane, now: float) -> float | None:
         """How long the lane's next batch takes if enough waits to fill it, else None."""
         backlog = self.backlogs[lane]
+        if backlog.rows <= 1 or not self._cost.is_trusted:
+            return None
         tokens = min(self.token_limit(lane, now), self._tokens_in_full_rows(backlog))
-        is_overloaded = self._cost.is_trusted and backlog.tokens > tokens
-        return self._cost.predict_s(self._max_batch_rows, int(tokens)) if is_overloaded else None
+        return self._cost.predict_s(self._max_batch_rows, int(tokens)) if backlog.tokens > tokens else None
 
     def _tokens_in_full_rows(self, backlog: Backlog) -> float:
         return self._max_batch_rows * backlog.tokens / max(1, backlog.rows)
@@ -85,7 +114,7 @@ class Forecast:
         ahead_s = self._running_s(now) + self._lane_s("interactive", now)
         if work.lane == "batch":
             ahead_s += self._lane_s("standard", now)
-        own = account.backlog(work.lane)
+        own = account.backlogs[work.lane]
         own_s = self._queue_s(work.lane, own.rows, own.tokens, now) / self._fairness.share_of(account, now)
         return ahead_s + min(self._lane_s(work.lane, now), own_s) / self._left_for(work.lane, now)
 

@@ -63,7 +63,6 @@ class Scheduler:
             "batch": MinimumShare(self._policy.batch_min_share),
         }
         self._queued: dict[int, Work] = {}
-        self._start_by: dict[Lane, EarliestFirst] = {lane: EarliestFirst() for lane in LOWER}
         self._expired: list[tuple[Work, Refusal]] = []
         self._eager = 0
         self._batches = 0
@@ -210,10 +209,8 @@ class Scheduler:
         self._queued[work.id] = work
         self._eager += work.max_wait_s <= 0.0
         account.queue(work)
-        self._forecast.backlogs[work.lane].add(work)
+        self._forecast.entered(work, now)
         self._sizing.saw(work, now)
-        if work.late_policy == "refuse":
-            self._start_by[work.lane].push(self._latest_start(work, now), work)
         if work.lane == "interactive":
             self._spend(work, account)
             self._interactive.push(work.deadline, work)
@@ -231,16 +228,11 @@ class Scheduler:
         work.spent_s = price(work.rows, work.tokens)
         account.bucket_s -= work.spent_s
 
-    def _latest_start(self, work: Work, now: float) -> float:
-        latest = work.deadline - self._cost.predict_s(work.rows, work.tokens)
-        return latest if latest >= now and self._cost.is_trusted else work.deadline
-
     def _dequeue(self, work: Work) -> Account:
         """Forget a work that left its lane."""
         del self._queued[work.id]
         self._eager -= work.max_wait_s <= 0.0
-        self._start_by[work.lane].remove(work.id)
-        self._forecast.backlogs[work.lane].remove(work)
+        self._forecast.left(work)
         account = self._fairness.of(work.tenant_id)
         account.unqueue(work)
         return account
@@ -255,22 +247,17 @@ class Scheduler:
             self._lanes[work.lane].remove(account, work)
 
     def _expire(self, now: float) -> None:
-        for lane, start_by in self._start_by.items():
-            if start_by:
-                self._expire_lane(lane, start_by, now)
-
-    def _expire_lane(self, lane: Lane, start_by: EarliestFirst, now: float) -> None:
-        """Give up what would be answered late: alone, or in the full batch that an overloaded lane builds."""
-        full_s = self._forecast.full_batch_s(lane, now)
-        while (work := start_by.peek()) is not None:
-            latest = start_by.first_key()
-            assert latest is not None
-            if latest >= now and (full_s is None or work.deadline >= now + full_s):
-                return
-            self._withdraw(work)
-            needed_s = full_s or self._cost.predict_s(work.rows, work.tokens)
-            refusal = deadline_refusal(work, work.deadline - now, needed_s, len(self._queued))
-            self._expired.append((work, refusal))
+        """Give up what would be answered late and is not wanted then."""
+        for lane, backlog in self._forecast.backlogs.items():
+            if not backlog.rows:
+                continue
+            for work in self._forecast.late(lane, now):
+                needed_s = self._forecast.late_by_needing_s(work, now)
+                if needed_s is None:  # fewer wait by now, so that the lane keeps up again
+                    continue
+                self._withdraw(work)
+                refusal = deadline_refusal(work, work.deadline - now, needed_s, len(self._queued))
+                self._expired.append((work, refusal))
 
     # ------------------------------------------------------------------ building batches
 

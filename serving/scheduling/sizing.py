@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from serving.contract import SlaClass
 from serving.scheduling.cost import CostModel
 from serving.scheduling.policy import Policy
 from serving.scheduling.work import Work
 
 _MOST_TARGETS = 64
+_REFRESH_S = 0.1
 
 
 class ActiveTargets:
@@ -16,13 +19,28 @@ class ActiveTargets:
     def __init__(self) -> None:
         self._seen: dict[float, float] = {}
 
-    def saw(self, target_s: float, now: float) -> None:
+    def saw(self, target_s: float, now: float, quiet_after_s: float) -> bool:
+        """Whether the target was not active before."""
+        before = self._seen.get(target_s, float("-inf"))
         if target_s not in self._seen and len(self._seen) >= _MOST_TARGETS:
             del self._seen[min(self._seen, key=self._seen.__getitem__)]
         self._seen[target_s] = now
+        return now - before > quiet_after_s
 
     def tightest(self, since: float) -> float | None:
         return min((target for target, seen in self._seen.items() if seen >= since), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Tokens per batch, by what it is for, and the tightest active targets in seconds."""
+
+    efficient: float
+    bulk: float
+    bulk_for_throughput: float
+    urgent: float
+    standard_s: float | None
+    interactive_s: float | None
 
 
 class Sizing:
@@ -38,12 +56,15 @@ class Sizing:
             "standard": ActiveTargets(),
         }
         self._urgent_s = 0.0
+        self._new_targets = 0
+        self._stamp = (-1, -1, -1)
+        self._limits = self._compute(0.0)
 
     def saw(self, work: Work, now: float) -> None:
         """An accepted arrival: its class is active from now on."""
         targets = self._targets.get(work.sla_class)
         if targets is not None:
-            targets.saw(round(work.target, 4), now)
+            self._new_targets += targets.saw(round(work.target, 4), now, self._policy.quiet_after_s)
         if work.sla_class == "interactive":
             alone_s = self._cost.predict_s(work.rows, work.tokens)
             self._urgent_s += 0.1 * (alone_s - self._urgent_s)
@@ -61,22 +82,42 @@ class Sizing:
 
         `backlog_s` of standard work waits: beyond its target only throughput helps.
         """
-        limit = min(self._efficient(), self._policy.max_batch_tokens)
-        standard_s = self.target("standard", now)
-        if standard_s is not None and backlog_s <= standard_s:
-            limit = min(limit, self._at_least(standard_s * self._policy.standard_share))
-        interactive_s = self.target("interactive", now)
-        if interactive_s is not None:
-            limit = min(limit, self._beside_interactive(interactive_s))
-        return self._guarded(limit)
+        limits = self._limits_at(now)
+        is_lost = limits.standard_s is not None and backlog_s > limits.standard_s
+        return limits.bulk_for_throughput if is_lost else limits.bulk
 
     def urgent_tokens(self, now: float, backlog_s: float) -> float:
         """Small enough for the next urgent arrival; when `backlog_s` waits beyond the target, work it off."""
-        target_s = self.target("interactive", now)
-        limit = min(self._efficient(), self._policy.max_batch_tokens)
-        if target_s is not None and backlog_s <= target_s:
-            limit = min(limit, self._at_least(target_s * self._policy.urgent_share))
-        return self._guarded(limit)
+        limits = self._limits_at(now)
+        is_lost = limits.interactive_s is None or backlog_s > limits.interactive_s
+        return limits.efficient if is_lost else limits.urgent
+
+    def _limits_at(self, now: float) -> Limits:
+        """Recomputed when a batch was learnt from, a target came or may have gone: not at every decision."""
+        stamp = (self._cost.revision, self._new_targets, int(now / _REFRESH_S))
+        if stamp != self._stamp:
+            self._stamp, self._limits = stamp, self._compute(now)
+        return self._limits
+
+    def _compute(self, now: float) -> Limits:
+        policy, guarded = self._policy, self._guarded
+        efficient = min(self._cost.efficient_tokens(policy.throughput_share), policy.max_batch_tokens)
+        standard_s, interactive_s = self.target("standard", now), self.target("interactive", now)
+        bulk = urgent = efficient
+        if interactive_s is not None:
+            bulk = min(bulk, self._beside_interactive(interactive_s))
+            urgent = min(urgent, self._at_least(interactive_s * policy.urgent_share))
+        beside_standard = bulk
+        if standard_s is not None:
+            beside_standard = min(bulk, self._at_least(standard_s * policy.standard_share))
+        return Limits(
+            efficient=guarded(efficient),
+            bulk=guarded(beside_standard),
+            bulk_for_throughput=guarded(bulk),
+            urgent=guarded(urgent),
+            standard_s=standard_s,
+            interactive_s=interactive_s,
+        )
 
     def room_s(self, target_s: float) -> float:
         """How long a batch that cannot be paused may run so that urgent work behind it keeps its target."""
@@ -96,6 +137,3 @@ class Sizing:
     def _at_least(self, seconds: float) -> float:
         least = self._cost.efficient_tokens(self._policy.least_throughput_share)
         return max(least, self._cost.tokens_within(seconds))
-
-    def _efficient(self) -> float:
-        return self._cost.efficient_tokens(self._policy.throughput_share)

@@ -45,6 +45,8 @@ class Work:
     """The profile's p95 target, which sizes the batches that run before it; 0 takes the deadline."""
     lane: Lane = "batch"
     """Set by the scheduler on submit."""
+    latest_start: float = 0.0
+    """Set by the scheduler: started later, even alone, it is predicted to miss its deadline."""
     charged_s: float = 0.0
     """Set by the scheduler: device time its tenant was charged when it was picked."""
     spent_s: float = 0.0
