@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from serving.errors import InvalidTensor
 from serving.worker.engines.contract import EngineInput, EngineOutput, LoadFailed, Tensor
-from serving.worker.engines.tensor import TensorEngine
 from tests.serving.worker.engines.running import run
 
-torch = pytest.importorskip("torch")
+if TYPE_CHECKING:
+    from serving.worker.engines.tensor import TensorEngine
+
 pytestmark = pytest.mark.torch
 
-ROWS = torch.export.Dim("rows", max=64)
 
+@pytest.fixture(scope="module")
+def programs() -> ModuleType:
+    """The programs of these tests; importing them imports torch, which other tests do without."""
+    from tests.serving.worker.engines import programs
 
-class Scored(torch.nn.Module):
-    def forward(self, image: Any, scale: Any) -> Any:
-        return {"scores": image * scale[:, None], "total": image.sum(1)}
-
-
-class Doubled(torch.nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x + x
-
-
-def saved(path: Path, module: Any, arguments: tuple, dynamic: Any = None) -> TensorEngine:
-    program = torch.export.export(module, arguments, dynamic_shapes=dynamic)
-    torch.export.save(program, path / "model.pt2")
-    engine = TensorEngine(path, {})
-    engine.load()
-    engine.warm_up()
-    return engine
+    return programs
 
 
 @pytest.fixture
-def scored(tmp_path: Path) -> TensorEngine:
-    example = (torch.ones(4, 3), torch.ones(4))
-    return saved(tmp_path, Scored(), example, {"image": {0: ROWS}, "scale": {0: ROWS}})
+def scored(programs: ModuleType, tmp_path: Path) -> TensorEngine:
+    return programs.scored(tmp_path)
 
 
 def scored_input(rows: int, value: float) -> EngineInput:
@@ -67,8 +55,8 @@ def test_requests_run_together_and_get_their_own_rows(scored: TensorEngine) -> N
         np.testing.assert_array_equal(outcome.tensors["total"].array, np.full(rows, 3 * value))
 
 
-def test_a_fixed_batch_is_padded(tmp_path: Path) -> None:
-    engine = saved(tmp_path, Doubled(), (torch.ones(4, 2),))
+def test_a_fixed_batch_is_padded(programs: ModuleType, tmp_path: Path) -> None:
+    engine = programs.doubled_in_fours(tmp_path)
     assert engine.max_batch_rows == 4
     item = EngineInput(3, {"x": Tensor("FP32", np.arange(6, dtype=np.float32).reshape(3, 2))})
     outcome = run(engine, [item])[0]
@@ -76,9 +64,8 @@ def test_a_fixed_batch_is_padded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(outcome.tensors["output"].array, np.arange(6).reshape(3, 2) * 2)
 
 
-def test_free_sizes_of_different_requests_do_not_meet(tmp_path: Path) -> None:
-    dynamic = {"x": {0: ROWS, 1: torch.export.Dim("width", max=64)}}
-    engine = saved(tmp_path, Doubled(), (torch.ones(4, 5),), dynamic)
+def test_free_sizes_of_different_requests_do_not_meet(programs: ModuleType, tmp_path: Path) -> None:
+    engine = programs.doubled_of_any_width(tmp_path)
     assert engine.signature().inputs[0].shape == (-1, -1)
     items = [EngineInput(2, {"x": Tensor("FP32", np.ones((2, width), np.float32))}) for width in (3, 7, 3)]
     shapes = [outcome.tensors["output"].array.shape for outcome in run(engine, items)]  # type: ignore[union-attr]
@@ -89,12 +76,8 @@ def test_free_sizes_of_different_requests_do_not_meet(tmp_path: Path) -> None:
     ("dtype", "datatype"),
     [("bfloat16", "BF16"), ("float16", "FP16"), ("bool", "BOOL"), ("int64", "INT64"), ("uint8", "UINT8")],
 )
-def test_datatypes_pass_unchanged(tmp_path: Path, dtype: str, datatype: str) -> None:
-    class Same(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x.clone()
-
-    engine = saved(tmp_path, Same(), (torch.ones(4, 2).to(getattr(torch, dtype)),), {"x": {0: ROWS}})
+def test_datatypes_pass_unchanged(programs: ModuleType, tmp_path: Path, dtype: str, datatype: str) -> None:
+    engine = programs.same(tmp_path, dtype)
     raw = np.array([[1, 0], [0, 1]], {"BF16": np.uint16, "FP16": np.float16}.get(datatype, dtype))
     outcome = run(engine, [EngineInput(2, {"x": Tensor(datatype, raw)})])[0]
     assert isinstance(outcome, EngineOutput)
@@ -116,18 +99,14 @@ def test_a_wrong_input_names_the_tensor(scored: TensorEngine, tensors: dict, wor
         scored.check(EngineInput(1, tensors))
 
 
-def test_an_unreadable_program_is_a_load_failure(tmp_path: Path) -> None:
+def test_an_unreadable_program_is_a_load_failure(programs: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(LoadFailed, match="found: none"):
-        TensorEngine(tmp_path, {}).load()
+        programs.TensorEngine(tmp_path, {}).load()
     (tmp_path / "model.pt2").write_bytes(b"not a program")
     with pytest.raises(LoadFailed, match="not a readable"):
-        TensorEngine(tmp_path, {}).load()
+        programs.TensorEngine(tmp_path, {}).load()
 
 
-def test_a_program_without_a_common_batch_is_refused(tmp_path: Path) -> None:
-    class Two(torch.nn.Module):
-        def forward(self, a: Any, b: Any) -> Any:
-            return a + 1, b + 1
-
+def test_a_program_without_a_common_batch_is_refused(programs: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(LoadFailed, match="first dimensions differ"):
-        saved(tmp_path, Two(), (torch.ones(2, 2), torch.ones(3, 2)))
+        programs.of_two_batches(tmp_path)
