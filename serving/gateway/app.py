@@ -101,10 +101,10 @@ class GatewayApp:
     # ------------------------------------------------------------ inference
 
     async def _infer(self, exchange: Exchange, name: str, pin: str | None) -> None:
-        def parse(body: bytes) -> tuple[Call, str, str | None]:
-            return oip.InferCall(exchange.headers, body), name, pin
+        def parse(body: bytes) -> tuple[Call, str]:
+            return oip.InferCall(exchange.headers, body), name
 
-        await self._inference.serve(exchange, parse, oip.ENDPOINT)
+        await self._inference.serve(exchange, parse, oip.ENDPOINT, (name, pin))
 
     async def _embeddings(self, exchange: Exchange) -> None:
         await self._inference.serve(exchange, _parse_embeddings, openai.ENDPOINT)
@@ -169,9 +169,9 @@ class GatewayApp:
         await exchange.respond(status, headers, body)
 
 
-def _parse_embeddings(body: bytes) -> tuple[Call, str, str | None]:
+def _parse_embeddings(body: bytes) -> tuple[Call, str]:
     call = openai.EmbeddingsCall(body)
-    return call, call.model, None
+    return call, call.model
 
 
 def _allow(method: str) -> bytes:

@@ -47,8 +47,10 @@ class Call(Protocol):
     def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[Headers, bytes]: ...
 
 
-Parse = Callable[[bytes], tuple[Call, str, str | None]]
-"""Body → call, model name, pinned version number."""
+Parse = Callable[[bytes], tuple[Call, str]]
+"""Body → call and model name. Raises `InvalidRequest`."""
+Target = tuple[str, str | None]
+"""Model name and pinned version number, where the path says them."""
 
 
 class Inference:
@@ -74,15 +76,20 @@ class Inference:
         self._gates: dict[str, TenantGate] = {}
         self.is_draining = False
 
-    async def serve(self, exchange: Exchange, parse: Parse, endpoint: str) -> None:
+    async def serve(
+        self, exchange: Exchange, parse: Parse, endpoint: str, target: Target | None = None
+    ) -> None:
         """Answer the request. Raises `DataPlaneError` for a refusal, after counting it."""
         grant: Grant | None = None
         try:
             grant = self._authenticate(exchange)
+            if target is not None:  # refused before its body is read, and counted under its model
+                exchange.lane = self._router.lane(grant, *target, endpoint)
             _check_media(exchange.headers)
-            body = await exchange.read_body(self._max_body_bytes)
-            call, name, pin = parse(body)
-            lane = exchange.lane = self._router.lane(grant, name, pin, endpoint)
+            call, name = parse(await exchange.read_body(self._max_body_bytes))
+            lane = exchange.lane
+            if lane is None:
+                lane = exchange.lane = self._router.lane(grant, name, None, endpoint)
             await self._admitted(exchange, grant, lane, call)
         except DataPlaneError as error:
             self._count_refusal(exchange, grant, endpoint, error)
