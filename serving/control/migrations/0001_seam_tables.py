@@ -18,9 +18,7 @@ class Migration(migrations.Migration):
                 ("floor", models.BigIntegerField(default=0)),
                 (
                     "history",
-                    models.CharField(
-                        default=functools.partial(secrets.token_hex, 8), max_length=32
-                    ),
+                    models.CharField(default=functools.partial(secrets.token_hex, 8), max_length=32),
                 ),
             ],
             options={
