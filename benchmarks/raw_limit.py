@@ -17,11 +17,11 @@ import time
 import msgspec
 import numpy as np
 
-from benchmarks import machine, model
+from benchmarks import machine, model, stack
 from benchmarks.texts import sentences
 from serving.contract import CostCurve
 from serving.scheduling.cost import CostModel
-from serving.worker.engines import encoder
+from serving.worker import engines
 from serving.worker.engines.contract import Engine, EngineInput, Tensor
 
 BATCHES = (1, 8, 32)
@@ -43,8 +43,7 @@ class Limit(msgspec.Struct, kw_only=True):
 
 
 def load_engine(dtype: str) -> Engine:
-    options = {"dtype": dtype, "max_tokens": model.MAX_TOKENS}
-    engine = encoder.create(model.directory(), options, device="cpu", threads=1)
+    engine = engines.create(stack.minilm(None, dtype), "cpu", 1)
     engine.load()
     engine.warm_up()
     return engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from benchmarks.decisions import QUEUED
 from benchmarks.loadgen import LoadOutcome
 from benchmarks.profile import Profile
 from benchmarks.results import Results, middle
@@ -37,6 +38,7 @@ def markdown(results: Results) -> str:
         *_throughput(results),
         *_contended(results),
         *_echo(results),
+        *_decisions(results),
         *_profile(results.profile),
         METHOD,
     ]
@@ -197,6 +199,14 @@ def _echo(results: Results) -> list[str]:
         "",
         *_table(heads, [row]),
     ]
+
+
+def _decisions(results: Results) -> list[str]:
+    if not results.decisions:
+        return []
+    rows = [[f"`{each.call}`", _number(each.p50_us), _number(each.p99_us)] for each in results.decisions]
+    title = f"## The scheduler's decisions with {QUEUED:,} works queued, µs"
+    return [title, "", *_table(["call", "p50", "p99"], rows)]
 
 
 def _profile(profile: Profile | None) -> list[str]:

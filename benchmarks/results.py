@@ -7,6 +7,7 @@ from statistics import median
 
 import msgspec
 
+from benchmarks.decisions import Decision
 from benchmarks.echo import EchoOutcome
 from benchmarks.loadgen import LoadOutcome, Outcome
 from benchmarks.profile import Profile
@@ -42,6 +43,7 @@ class Results(msgspec.Struct, kw_only=True):
     measured: list[Round] = []
     echo: list[EchoOutcome] = []
     profile: Profile | None = None
+    decisions: list[Decision] = []
 
     def limit(self, kind: str) -> float:
         """Median of the engine's own limit, sentences per second; NaN when it was not measured."""

@@ -25,6 +25,7 @@ import msgspec
 
 from benchmarks import cases, echo, machine, processes, profile, report, stack
 from benchmarks.cases import Case, Server
+from benchmarks.decisions import Decision
 from benchmarks.peers import mosec
 from benchmarks.raw_limit import Limit, Question
 from benchmarks.results import Results, Round
@@ -132,6 +133,11 @@ class Harness:
                 )
             self._profile(own)
 
+    def measure_decisions(self) -> None:
+        command = processes.python("-m", "benchmarks.decisions", str(stack.WORKER_CORE))
+        output = processes.finished(command, timeout_s=120)
+        self.results.decisions = msgspec.json.decode(output, type=list[Decision])
+
     def _profile(self, own: stack.Stack) -> None:
         if not profile.is_possible():
             say("no py-spy on PATH: the profile is left out")
@@ -200,6 +206,8 @@ def main() -> int:
             harness.measure_model()
         if not arguments.no_echo and arguments.only in ("", "echo"):
             harness.measure_echo()
+        if not arguments.only:
+            harness.measure_decisions()
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(results)))
     (arguments.output / "RESULTS.md").write_text(report.markdown(results))
