@@ -252,7 +252,7 @@ function show() {
   if (!series.some((one) => one.key === selected)) selected = series[0]?.key ?? null;
   const last = feed.frames.at(-1);
   for (const one of series) one.row = last?.rows.find((row) => keyOf(row) === one.key) ?? { ...one.row, rps: null, pending: 0 };
-  page.dataset.seconds = feed.frames.length;
+  page.dataset.second = last?.at ?? "";
   showFigures(last);
   showTable(series, time);
   showCharts(series, time);

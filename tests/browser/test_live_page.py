@@ -1,0 +1,126 @@
+"""A person watches the overview: figures move, a lost server is noticed, and a key is made in a dialog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
+
+from tests.browser.conftest import QUIET, Console, Traffic, session_cookie
+from tests.console.conftest import World
+
+pytestmark = pytest.mark.browser
+
+PASSWORD = "correct horse battery"
+WAIT_MS = 25_000
+
+
+@pytest.fixture
+def page(chromium_path: str, console: Console) -> Iterator[Page]:
+    """A fresh browser. Whatever it complains of (scripts, refused sources) fails the test."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=list(QUIET))
+        context = browser.new_context(viewport={"width": 1440, "height": 900}, base_url=console.url)
+        opened = context.new_page()
+        opened.set_default_timeout(WAIT_MS)
+        complaints: list[str] = []
+        opened.on("pageerror", lambda error: complaints.append(str(error)))
+        opened.on("console", lambda message: _note(message, complaints))
+        yield opened
+        browser.close()
+    assert complaints == []
+
+
+def sign_in(page: Page, world: World, console: Console, who: str = "operator") -> None:
+    page.context.add_cookies([session_cookie(who, world, console)])  # type: ignore[list-item]
+
+
+def badge_is(page: Page, state: str) -> None:
+    expect(page.locator("#live-badge")).to_have_attribute("data-state", state, timeout=WAIT_MS)
+
+
+def test_one_signs_in_and_sees_promises_being_kept(page: Page, world: World, traffic: Traffic) -> None:
+    operator = world.cast.users["operator"]
+    operator.set_password(PASSWORD)
+    operator.save()
+    page.goto("/")
+    page.fill("#id_login", "operator")
+    page.fill("#id_password", PASSWORD)
+    page.click("button[type=submit]")
+    row = page.locator(f"tr[data-key^={world.cast.tenant.pk}]")
+    expect(row).to_contain_text("kept", timeout=WAIT_MS)
+    expect(row).to_contain_text("req/s")
+    badge_is(page, "live")
+    expect(page.locator('[data-chart="latency"] canvas')).to_be_visible()
+    expect(page.locator('[data-chart="stages"] .u-legend')).to_contain_text("execute")
+
+
+def test_the_charts_move_every_second(page: Page, world: World, console: Console, traffic: Traffic) -> None:
+    sign_in(page, world, console)
+    page.goto("/")
+    badge_is(page, "live")
+    canvas = page.locator('[data-chart="rps"] canvas')
+    expect(canvas).to_be_visible(timeout=WAIT_MS)
+    overview = page.locator("#overview")
+    before, second = canvas.screenshot(), overview.get_attribute("data-second") or ""
+    expect(overview).not_to_have_attribute("data-second", second)
+    assert canvas.screenshot() != before
+
+
+def test_a_restarted_server_is_found_again(
+    page: Page, world: World, console: Console, traffic: Traffic
+) -> None:
+    sign_in(page, world, console)
+    page.goto("/")
+    badge_is(page, "live")
+    console.stop()
+    badge_is(page, "reconnecting")
+    console.start()
+    badge_is(page, "live")
+
+
+def test_figures_that_stand_still_say_since_when(
+    page: Page, world: World, console: Console, traffic: Traffic
+) -> None:
+    sign_in(page, world, console, "viewer")
+    page.goto("/")
+    badge_is(page, "live")
+    traffic.stop()
+    badge_is(page, "stale")
+    expect(page.locator(".tg-live-text")).to_have_text(re.compile(r"stale \d+ s"))
+
+
+def test_a_key_is_made_in_a_dialog_and_shown_once(page: Page, world: World, console: Console) -> None:
+    sign_in(page, world, console, "owner")
+    page.goto("/tenants/acme/")
+    page.get_by_role("link", name="New API key").click()
+    dialog = page.locator("dialog[open]")
+    dialog.get_by_label("Name").fill("browser bot")
+    dialog.get_by_role("button", name="Create key").click()
+    token = dialog.locator("code").first
+    expect(token).to_have_text(re.compile(r"tg_[a-z0-9]{12}_[A-Za-z0-9_-]{43}"))
+    secret = token.text_content() or ""
+    dialog.get_by_role("button", name="I have copied it").click()
+    expect(page.locator("#keys")).to_contain_text("browser bot")
+    assert secret not in page.content()
+
+
+def test_the_page_works_on_a_phone_and_in_the_dark(
+    page: Page, world: World, console: Console, traffic: Traffic
+) -> None:
+    sign_in(page, world, console)
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.goto("/")
+    badge_is(page, "live")
+    page.locator("[data-theme-switch]").click()
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def _note(message: ConsoleMessage, complaints: list[str]) -> None:
+    """A lost connection is what some of these tests are about; the browser mentions it by itself."""
+    is_expected = "WebSocket" in message.text or "ERR_CONNECTION" in message.text
+    if message.type == "error" and not is_expected:
+        complaints.append(message.text)
