@@ -17,6 +17,9 @@ NODE_MIN_MAJOR = 20
 
 # What pages load: package path → path under static/vendor/. Fonts keep their place relative to their CSS.
 FILES = {
+    "@fontsource-variable/inter/files/inter-latin-wght-normal.woff2": "inter/inter-latin.woff2",
+    "@fontsource-variable/inter/files/inter-latin-ext-wght-normal.woff2": "inter/inter-latin-ext.woff2",
+    "@fontsource-variable/inter/LICENSE": "inter/LICENSE",
     "@tabler/core/dist/css/tabler.min.css": "tabler/tabler.min.css",
     "@tabler/core/dist/js/tabler.min.js": "tabler/tabler.min.js",
     "@tabler/icons-webfont/dist/tabler-icons.min.css": "tabler-icons/tabler-icons.min.css",

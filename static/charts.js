@@ -86,7 +86,7 @@ export class LiveChart {
   #config() {
     const stacked = this.options.stacked;
     const lines = stacked ? [...this.lines].reverse() : this.lines;
-    const axis = { stroke: colour("axis"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const axis = { stroke: colour("axis"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "11px Inter, system-ui, sans-serif" };
     return {
       width: this.element.clientWidth,
       height: this.#height(),

@@ -10,7 +10,7 @@ let plot = null;
 
 function draw() {
   plot?.destroy();
-  const axis = { stroke: colour("axis"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+  const axis = { stroke: colour("axis"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "11px Inter, system-ui, sans-serif" };
   const word = data.axis === "tokens" ? box.dataset.tokens : box.dataset.rowsWord;
   plot = new uPlot({
     width: box.clientWidth,

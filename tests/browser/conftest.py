@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -19,9 +18,6 @@ from console.asgi import application
 from console.live.publish import LivePublisher
 from serving.telemetry.frames import FRAMES_CHANNEL, STAGES, LiveFrame, ReplicaGauge, Series, encode_frame
 from tests.console.conftest import World, build_world
-
-# Playwright's own loop runs in this thread; Django must not take our database calls for async ones.
-os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
 QUIET = (
     "--no-sandbox",
@@ -116,8 +112,14 @@ class Traffic:
         return LiveFrame("worker-browser", epoch, sequence, now, 1.0, (), (gauge,))
 
 
+@pytest.fixture(autouse=True)
+def loop_of_playwright(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Playwright's own loop runs in this thread; Django must not take our database calls for async ones."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+
+
 @pytest.fixture
-def world(transactional_db: None) -> World:
+def world(transactional_db: None, loop_of_playwright: None) -> World:
     return build_world()
 
 
