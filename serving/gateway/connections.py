@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_HEAD_BYTES = 64 << 10
 LINGER_BYTES = 64 << 20
@@ -58,6 +58,11 @@ class CorkedTransport:
         if not self._transport.is_closing():
             self._transport.write(data)
 
+    def write_whole(self, data: bytes) -> None:
+        """Write a complete answer."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
     def flush(self) -> None:
         """Write a head that no body followed (HEAD, 204)."""
         if self._held:
@@ -76,6 +81,16 @@ class CorkedTransport:
         self.is_lingering = True
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
+
+    # Spelled out where it is hot; `__getattr__` costs three times as much.
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -161,6 +176,25 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, answer: bytes) -> None:
         self.corked.write(answer)
         self.corked.linger()
+
+
+def write_answer(cycle: RequestResponseCycle, head: bytes, body: bytes) -> None:
+    """A whole answer in one write; `head` ends with its last header line.
+
+    What uvicorn's `send` does for a start and a body message together, without checking each header by
+    two regular expressions: a third of the gateway's time per request. `head` must be of our own making.
+    """
+    if cycle.disconnected:
+        return
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    tail = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+    # Not split into head and body: the cork would take the first part for a head to hold.
+    cycle.transport.write_whole(b"".join((head, tail, body)))  # type: ignore[attr-defined]
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
 
 
 def tick_all(connections: Iterable[Any]) -> None:

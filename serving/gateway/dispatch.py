@@ -68,8 +68,7 @@ class Dispatcher:
         except FrameError as error:
             raise InvalidRequest(f"the request is too large: {error}") from None
         self.in_flight += 1
-        outcome.add_done_callback(self._count_down)
-        self._wheel.add(pending, expires)
+        pending.slot = self._wheel.add(pending, expires)
         return pending
 
     def abandon(self, pending: Pending) -> None:
@@ -96,8 +95,9 @@ class Dispatcher:
 
     def on_result(self, pending: Pending, result: Result, body: memoryview) -> None:
         if pending.is_open:
-            pending.payload = None
-            pending.outcome.set_result(Answer(result, body))
+            self._close(pending)
+            if not pending.outcome.done():
+                pending.outcome.set_result(Answer(result, body))
         else:
             self._on_late_stages(pending, result.stages)
 
@@ -137,11 +137,18 @@ class Dispatcher:
         return True
 
     def _fail(self, pending: Pending, error: DataPlaneError) -> None:
+        self._close(pending)
+        if not pending.outcome.done():  # the task that waited may have been cancelled
+            pending.outcome.set_exception(error)
+
+    def _close(self, pending: Pending) -> None:
+        """There is an outcome: let go of everything that was kept for another try."""
+        pending.is_open = False
+        self.in_flight -= 1
+        self._wheel.remove(pending, pending.slot)
         pending.payload = None
-        pending.outcome.set_exception(error)
 
     def _give_up(self, pending: Pending, error: DataPlaneError) -> None:
-        pending.is_abandoned = True
         if pending.replica is not None:
             pending.replica.cancel(pending)
         self._fail(pending, error)
@@ -173,11 +180,6 @@ class Dispatcher:
             f"no replica of {lane.model!r} version {lane.version.number} is ready",
             retry_after_s=retry_after_s,
         )
-
-    def _count_down(self, outcome: asyncio.Future[Answer]) -> None:
-        self.in_flight -= 1
-        if not outcome.cancelled():
-            outcome.exception()  # seen: an abandoned request's error is nobody's warning
 
 
 _NOT_HERE = ("draining", "model_not_ready")

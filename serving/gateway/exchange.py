@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
 from serving.errors import BodyTooLarge, ClientClosedRequest, DataPlaneError, InvalidRequest, RequestTimeout
-from serving.gateway.connections import EXTENSION, Connection
+from serving.gateway.connections import EXTENSION, Connection, write_answer
 
 if TYPE_CHECKING:
     from serving.gateway.routing import Lane
@@ -139,6 +141,18 @@ class Exchange:
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
+
+    async def respond_whole(self, lines: bytes, body: bytes) -> None:
+        """A 200 with these header lines (`name: value` and CRLF each, of our own making), at one stroke."""
+        cycle = getattr(self._send, "__self__", None)
+        if not isinstance(cycle, RequestResponseCycle) or self.connection is None:
+            pairs = (line.split(b": ", 1) for line in lines.split(b"\r\n") if line)
+            await self.respond(200, [(name, value) for name, value in pairs], body)
+            return
+        self.is_started = True
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        write_answer(cycle, b"HTTP/1.1 200 OK\r\n" + lines, body)
 
     def _has_more_to_read(self) -> bool:
         length = self.headers.get(b"content-length", b"0")

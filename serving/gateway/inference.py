@@ -18,11 +18,11 @@ from serving.errors import (
 from serving.gateway.admission import TenantGate
 from serving.gateway.auth import Authenticator
 from serving.gateway.dispatch import Dispatcher
-from serving.gateway.exchange import Exchange, Headers
+from serving.gateway.exchange import Exchange
 from serving.gateway.inputs import Inputs, Texts, TokenLists, check_rows, pack_tokens
 from serving.gateway.metrics import Metrics
 from serving.gateway.pending import Answer, Payload, Pending
-from serving.gateway.receipts import receipt, spent
+from serving.gateway.receipts import receipt_lines, spent
 from serving.gateway.routing import Lane, Router
 from serving.gateway.snapshot import Grant
 from serving.gateway.tokenise import Tokenisers
@@ -44,7 +44,7 @@ class Call(Protocol):
 
     def inputs(self, version: VersionEntry) -> Inputs: ...
 
-    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[Headers, bytes]: ...
+    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]: ...
 
 
 Parse = Callable[[bytes], tuple[Call, str]]
@@ -127,8 +127,8 @@ class Inference:
             deadline = exchange.started_ns / 1e9 + _deadline_s(lane, call, exchange.headers)
             pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline)
             answer = await self._outcome(exchange, pending)
-            headers, body = call.answer(lane, answer, payload)
-            await self._settle(exchange, grant, lane, payload, answer, headers, body)
+            head, body = call.answer(lane, answer, payload)
+            await self._settle(exchange, grant, lane, payload, answer, head, body)
         finally:
             lane.series.pending -= 1
             gate.leave()
@@ -164,7 +164,7 @@ class Inference:
         lane: Lane,
         payload: Payload,
         answer: Answer,
-        headers: Headers,
+        head: bytes,
         body: bytes,
     ) -> None:
         stages = answer.result.stages
@@ -175,10 +175,12 @@ class Inference:
         used.rows += payload.rows
         used.tokens += payload.tokens
         used.device_us += stages.device_us
-        headers.append((b"content-length", b"%d" % len(body)))
-        headers.append((b"x-request-id", exchange.request_id.encode()))
-        headers += receipt(lane, stages, times)
-        await exchange.respond(200, headers, body)
+        lines = b"%bcontent-length: %d\r\n%b" % (
+            head,
+            len(body),
+            receipt_lines(exchange.request_id, lane, stages, times),
+        )
+        await exchange.respond_whole(lines, body)
 
     # ------------------------------------------------------------ counting
 

@@ -36,13 +36,14 @@ class Pending:
         "deaths",
         "expires",
         "id",
-        "is_abandoned",
+        "is_open",
         "key_id",
         "lane",
         "outcome",
         "payload",
         "predicted_us",
         "replica",
+        "slot",
     )
 
     def __init__(
@@ -67,10 +68,8 @@ class Pending:
         self.outcome = outcome
         self.predicted_us = lane.predict_us(payload.rows, payload.tokens)
         self.deaths = 0
-        self.is_abandoned = False
-        """The client is gone; only what it used still counts."""
+        self.is_open = True
+        """No outcome yet. Afterwards only what it used still counts."""
         self.replica: Replica | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return not self.outcome.done()
+        self.slot = 0
+        """Where the deadline wheel keeps it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,7 @@ import orjson
 from serving.errors import InvalidTensor
 
 MAX_RANK = 8
+_BRACKET, _DIGITS = ord("["), frozenset(b"0123456789-")
 _LENGTH = struct.Struct("<I")
 
 
@@ -26,15 +29,31 @@ class Datatype:
     dtype: np.dtype[Any]
     size_bytes: int
     element: type
+    code: str
+    """Type code of `array`, empty where it has none."""
+    limit: float
+    """Largest finite value, 0 where JSON cannot exceed it."""
 
     @property
     def is_float(self) -> bool:
         return self.element is float
 
 
+_ARRAY_CODES = {
+    code: kind
+    for code, kind in {
+        "u1": "B", "<u2": "H", "<u4": "I", "<u8": "Q",
+        "i1": "b", "<i2": "h", "<i4": "i", "<i8": "q",
+        "<f4": "f", "<f8": "d",
+    }.items()
+    if sys.byteorder == "little" and array(kind).itemsize == np.dtype(code).itemsize
+}  # fmt: skip
+
+
 def _datatype(name: str, code: str, element: type) -> tuple[str, Datatype]:
     dtype = np.dtype(code)
-    return name, Datatype(name, dtype, dtype.itemsize, element)
+    limit = float(np.finfo(dtype).max) if element is float and dtype.itemsize < 8 else 0.0
+    return name, Datatype(name, dtype, dtype.itemsize, element, _ARRAY_CODES.get(code, ""), limit)
 
 
 DATATYPES: dict[str, Datatype] = dict(
@@ -93,13 +112,27 @@ def decode_json(name: str, datatype: str, shape: Sequence[int], raw: bytes | mem
     if known is None:
         raise InvalidTensor(f"input {name!r}: datatype {datatype} cannot be sent as JSON", param=name)
     values = _values(name, known.element, shape, raw)
+    if values and known.code and type(values[0]) is known.element:
+        return _pack_flat(name, known, shape, values)
     try:
         with np.errstate(over="ignore"):  # found and refused below
-            array = np.array(values, dtype=known.dtype)
+            values_array = np.array(values, dtype=known.dtype)
     except (ValueError, OverflowError) as error:
         raise InvalidTensor(f"input {name!r}: {error}", param=name) from None
-    _check_array(name, known, shape, array)
-    return array.tobytes()
+    _check_array(name, known, shape, values_array)
+    return values_array.tobytes()
+
+
+def _pack_flat(name: str, known: Datatype, shape: Sequence[int], values: list[Any]) -> bytes:
+    """A flat list by way of `array`: a fifth of what numpy takes for the few numbers of a typical request."""
+    if len(values) != math.prod(shape):
+        raise _wrong_count(name, shape, len(values))
+    if known.limit and (max(values) > known.limit or min(values) < -known.limit):
+        raise _out_of_range(name, known)
+    try:
+        return array(known.code, values).tobytes()
+    except OverflowError as error:
+        raise InvalidTensor(f"input {name!r}: {error}", param=name) from None
 
 
 def decode_json_bytes(name: str, shape: Sequence[int], raw: bytes | memoryview) -> list[str]:
@@ -125,20 +158,26 @@ def _values(name: str, element: type, shape: Sequence[int], raw: bytes | memoryv
 
 def _depth(raw: bytes | memoryview) -> int:
     """Number of brackets that open the JSON text."""
+    if len(raw) > 1 and raw[0] == _BRACKET and raw[1] in _DIGITS:
+        return 1
     head = bytes(raw[:64]).translate(None, b" \t\r\n")
     return len(head) - len(head.lstrip(b"["))
 
 
-def _check_array(name: str, known: Datatype, shape: Sequence[int], array: np.ndarray[Any, Any]) -> None:
-    if array.size != elements(shape):
-        raise _wrong_count(name, shape, array.size)
-    if array.ndim > 1 and array.shape != tuple(shape):
+def _check_array(name: str, known: Datatype, shape: Sequence[int], values: np.ndarray[Any, Any]) -> None:
+    if values.size != elements(shape):
+        raise _wrong_count(name, shape, values.size)
+    if values.ndim > 1 and values.shape != tuple(shape):
         raise InvalidTensor(
-            f"input {name!r}: data is nested as {array.shape}, not {tuple(shape)}", param=name
+            f"input {name!r}: data is nested as {values.shape}, not {tuple(shape)}", param=name
         )
     # JSON has no infinity: one can only come from a number too large for the datatype.
-    if known.is_float and known.size_bytes < 8 and not np.isfinite(array).all():
-        raise InvalidTensor(f"input {name!r}: a value is out of range for {known.name}", param=name)
+    if known.is_float and known.size_bytes < 8 and not np.isfinite(values).all():
+        raise _out_of_range(name, known)
+
+
+def _out_of_range(name: str, known: Datatype) -> InvalidTensor:
+    return InvalidTensor(f"input {name!r}: a value is out of range for {known.name}", param=name)
 
 
 def _wrong_count(name: str, shape: Sequence[int], count: int) -> InvalidTensor:
@@ -185,10 +224,10 @@ def encode_json(datatype: str, raw: memoryview) -> bytes:
     if datatype == "BF16":
         wide = np.frombuffer(raw, "<u2").astype(np.uint32) << 16
         return orjson.dumps(wide.view(np.float32), option=orjson.OPT_SERIALIZE_NUMPY)
-    array = np.frombuffer(raw, DATATYPES[datatype].dtype)
+    values = np.frombuffer(raw, DATATYPES[datatype].dtype)
     if datatype == "FP16":
-        array = array.astype(np.float32)
-    return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+        values = values.astype(np.float32)
+    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _texts(raw: memoryview) -> list[str]:

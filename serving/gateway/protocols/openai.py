@@ -12,7 +12,6 @@ import orjson
 
 from serving.contract import ModelEntry, VersionEntry
 from serving.errors import DataPlaneError, EngineFailed, InvalidJson, InvalidRequest
-from serving.gateway.exchange import Headers
 from serving.gateway.inputs import Inputs, Texts, TokenLists, check_rows
 from serving.gateway.pending import Answer, Payload
 from serving.gateway.routing import Lane
@@ -20,7 +19,7 @@ from serving.wire import TensorHead
 
 ENDPOINT = "embeddings"
 OUTPUT = "embedding"
-JSON_TYPE = (b"content-type", b"application/json")
+JSON_TYPE = b"content-type: application/json\r\n"
 _SPACE = b" \t\r\n"
 
 
@@ -73,8 +72,8 @@ class EmbeddingsCall:
             message = f"input must be a string, a list of strings, or token ids: {error}"
             raise InvalidRequest(message, param="input") from None
 
-    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[Headers, bytes]:
-        """Headers (without length) and body. Raises `EngineFailed` when there is no embedding."""
+    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
+        """Header lines (without length) and body. Raises `EngineFailed` when there is no embedding."""
         rows = _embeddings(answer)
         if self.body.encoding_format == "base64":
             values: Iterable[bytes] = (b'"%b"' % b64encode(row.data) for row in rows)
@@ -86,7 +85,7 @@ class EmbeddingsCall:
         )
         tail = b'],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}'
         tail %= (lane.model_json, payload.tokens, payload.tokens)
-        return [JSON_TYPE], b'{"object":"list","data":[' + data + tail
+        return JSON_TYPE, b'{"object":"list","data":[' + data + tail
 
 
 def _inputs(raw: memoryview) -> Inputs:

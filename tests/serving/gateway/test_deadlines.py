@@ -26,3 +26,12 @@ def test_items_come_out_once_and_in_time(delays: list[float], steps: list[float]
             seen.append(index)
         assert all(at > now - 2 * TICK_S for index, at in due.items() if index not in seen)
     assert sorted(seen) == sorted(due)
+
+
+def test_what_was_removed_does_not_come_out() -> None:
+    wheel: Wheel[str] = Wheel(0.0)
+    slot = wheel.add("a", 1.0)
+    wheel.add("b", 1.0)
+    wheel.remove("a", slot)
+    assert wheel.due(2.0) == ["b"]
+    wheel.remove("b", slot)
