@@ -16,6 +16,7 @@ function draw() {
     width: box.clientWidth,
     height: HEIGHT_PX,
     padding: [10, 10, 0, 0],
+    legend: { markers: { width: 0, fill: (_, i) => colour(i === 1 ? "execute" : "target") } },
     cursor: { drag: { x: false, y: false } },
     scales: { x: { time: false, range: (_, low, high) => [0, high * 1.04 || 1] }, y: { range: (_, low, high) => [0, high * 1.12 || 1] } },
     axes: [

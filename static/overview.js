@@ -22,6 +22,8 @@ const charts = {
   device: chart("device", { max: 1, format: percent, axis: (tick) => `${Math.round(tick * 100)} %` }),
 };
 const CLASSES = ["interactive", "standard", "batch"]; // the tightest promise first
+const MAX_LINES = 8;
+const MAX_ROWS = 100;
 let selected = null;
 let isHovered = false;
 
@@ -181,7 +183,10 @@ function showTable(series, time) {
   page.querySelector("[data-empty]").hidden = series.length > 0;
   page.querySelector("[data-filled]").hidden = series.length === 0;
   if (isHovered || body.contains(document.activeElement)) return updateSelection();
-  body.replaceChildren(...series.map((one) => tableRow(one, time)));
+  body.replaceChildren(...series.slice(0, MAX_ROWS).map((one) => tableRow(one, time)));
+  const more = page.querySelector("[data-more]");
+  more.hidden = series.length <= MAX_ROWS;
+  more.querySelector("[data-more-count]").textContent = series.length - MAX_ROWS;
 }
 
 function updateSelection() {
@@ -189,10 +194,11 @@ function updateSelection() {
 }
 
 function showCharts(series, time) {
+  const lines = busiest(series);
   const line = (one, pick) => ({ label: one.label, colour: one.colour, values: column(one, time, pick) });
-  charts.rps?.show(time.times, series.map((one) => line(one, (row) => row.rps)));
-  charts.batch?.show(time.times, series.map((one) => line(one, (row) => row.batch)));
-  charts.queue?.show(time.times, series.map((one) => line(one, (row) => row.pending ?? 0)));
+  charts.rps?.show(time.times, lines.map((one) => line(one, (row) => row.rps)));
+  charts.batch?.show(time.times, lines.map((one) => line(one, (row) => row.batch)));
+  charts.queue?.show(time.times, lines.map((one) => line(one, (row) => row.pending ?? 0)));
   const one = series.find((candidate) => candidate.key === selected) ?? series[0];
   for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one ? `${one.tenant} · ${one.row.model}` : "";
   if (one) {
@@ -245,13 +251,23 @@ function showDevices(time) {
   return charts.device?.show(time.times, [{ label: words.device, colour: colour("execute"), values }]);
 }
 
+// A series that is not in the newest second (a gap, or forgotten): its name stays, its figures do not.
+const absent = ({ tenant_id, model, sla_class, target_ms }) => ({ tenant_id, model, sla_class, target_ms, rps: null });
+
+// A chart stays readable with few lines: the busiest now, in the order of the table.
+function busiest(series) {
+  if (series.length <= MAX_LINES) return series;
+  const kept = new Set([...series].sort((a, b) => (b.row.rps ?? 0) - (a.row.rps ?? 0)).slice(0, MAX_LINES));
+  return series.filter((one) => kept.has(one));
+}
+
 function show() {
   if (document.visibilityState === "hidden") return;
   const time = timeline();
   const series = seriesOf(feed.frames);
   if (!series.some((one) => one.key === selected)) selected = series[0]?.key ?? null;
   const last = feed.frames.at(-1);
-  for (const one of series) one.row = last?.rows.find((row) => keyOf(row) === one.key) ?? { ...one.row, rps: null, pending: 0 };
+  for (const one of series) one.row = last?.rows.find((row) => keyOf(row) === one.key) ?? absent(one.row);
   page.dataset.second = last?.at ?? "";
   showFigures(last);
   showTable(series, time);

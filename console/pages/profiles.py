@@ -63,7 +63,7 @@ class ProfileForm(ActionForm):
         help_text=gettext_lazy("Who goes first when requests wait."),
     )
     target_p95_ms = forms.FloatField(
-        label=gettext_lazy("Target for 95 % of answers"),
+        label=gettext_lazy("p95 target"),
         initial=200.0,
         help_text=gettext_lazy(
             "Slower answers count as broken promises. Running batches are kept short enough for the tightest target in use."
