@@ -11,11 +11,12 @@ from django.core.asgi import get_asgi_application
 
 django_application = get_asgi_application()
 
+from console.bodies import BoundedBodies  # noqa: E402
 from console.live.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
-        "http": django_application,
+        "http": BoundedBodies(django_application),
         "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
     }
 )
