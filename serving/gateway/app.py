@@ -143,7 +143,9 @@ class GatewayApp:
         await self._json(exchange, 200 if self.is_ready else 503, {"ready": self.is_ready})
 
     async def _exposition(self, exchange: Exchange) -> None:
-        """No key is asked for: the gateway listens on loopback unless told otherwise."""
+        """No key is asked for, so only this machine may read it, whatever address the gateway listens on."""
+        if not exchange.is_local:
+            raise RouteNotFound("nothing is at /metrics")
         slugs = {tenant.id: tenant.slug for tenant in self._snapshot.tenants.values()}
         numbers = {version.id: str(version.number) for version in self._snapshot.versions.values()}
         body = exposition(self._metrics.totals(), slugs, numbers)

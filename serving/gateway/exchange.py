@@ -80,6 +80,25 @@ class Exchange:
         self.tenant_id = ""
         self.lane: Lane | None = None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client is known to have left (only under uvicorn)."""
+        return bool(getattr(getattr(self._send, "__self__", None), "disconnected", False))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the client is on this machine: a loopback address or a unix socket."""
+        client = self.scope.get("client")
+        return client is None or client[0] in ("::1", "localhost") or client[0].startswith("127.")
+
+    def large_body_bytes(self, limit_bytes: int) -> int:
+        """What the body may take in memory; 0 for a small one."""
+        if b"transfer-encoding" in self.headers:
+            return limit_bytes
+        length = self.headers.get(b"content-length", b"0")
+        size = int(length[:20]) if length.isdigit() else limit_bytes
+        return 0 if size <= SMALL_BODY_BYTES else min(size, limit_bytes)
+
     def check_headers(self) -> None:
         """Raises `InvalidRequest` for a header that must not be sent twice."""
         raw = self.scope["headers"]

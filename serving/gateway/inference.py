@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from serving.contract import VersionEntry
@@ -12,6 +13,7 @@ from serving.errors import (
     DataPlaneError,
     Draining,
     InvalidRequest,
+    QueueFull,
     UnsupportedMediaType,
     from_code,
 )
@@ -30,6 +32,8 @@ from serving.gateway.usage import Usage
 from serving.wire import Stages
 
 DEADLINE_HEADER = b"x-tidegate-deadline-ms"
+MAX_HELD_BYTES = 1 << 30
+"""Large bodies held at one time, all tenants together."""
 _REFUSED_TYPES = (b"multipart/", b"image/", b"audio/", b"video/", b"application/xml", b"text/html")
 
 
@@ -74,6 +78,7 @@ class Inference:
         self._max_body_bytes = max_body_bytes
         self._share = share
         self._gates: dict[str, TenantGate] = {}
+        self._held_bytes = 0
         self.is_draining = False
 
     async def serve(
@@ -86,11 +91,8 @@ class Inference:
             if target is not None:  # refused before its body is read, and counted under its model
                 exchange.lane = self._router.lane(grant, *target, endpoint)
             _check_media(exchange.headers)
-            call, name = parse(await exchange.read_body(self._max_body_bytes))
-            lane = exchange.lane
-            if lane is None:
-                lane = exchange.lane = self._router.lane(grant, name, None, endpoint)
-            await self._admitted(exchange, grant, lane, call)
+            with self._room(exchange.large_body_bytes(self._max_body_bytes)):
+                await self._parsed(exchange, grant, parse, endpoint)
         except DataPlaneError as error:
             self._count_refusal(exchange, grant, endpoint, error)
             raise
@@ -108,6 +110,26 @@ class Inference:
         grant = self.authenticate(exchange)
         exchange.tenant_id = grant.tenant.id
         return grant
+
+    @contextlib.contextmanager
+    def _room(self, size_bytes: int) -> Iterator[None]:
+        """Memory for a large body while its request lives. Raises `QueueFull`."""
+        held = self._held_bytes + size_bytes
+        if size_bytes and held > MAX_HELD_BYTES:
+            numbers = {"held_bytes": self._held_bytes, "limit_bytes": MAX_HELD_BYTES}
+            raise QueueFull("this gateway holds too many large bodies", retry_after_s=0.5, numbers=numbers)
+        self._held_bytes = held
+        try:
+            yield
+        finally:
+            self._held_bytes -= size_bytes
+
+    async def _parsed(self, exchange: Exchange, grant: Grant, parse: Parse, endpoint: str) -> None:
+        call, name = parse(await exchange.read_body(self._max_body_bytes))
+        lane = exchange.lane
+        if lane is None:
+            lane = exchange.lane = self._router.lane(grant, name, None, endpoint)
+        await self._admitted(exchange, grant, lane, call)
 
     async def _admitted(self, exchange: Exchange, grant: Grant, lane: Lane, call: Call) -> None:
         gate = self._gates.get(grant.tenant.id)
@@ -127,7 +149,11 @@ class Inference:
             deadline = exchange.started_ns / 1e9 + _deadline_s(lane, call, exchange.headers)
             pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline)
             answer = await self._outcome(exchange, pending)
-            head, body = call.answer(lane, answer, payload)
+            try:
+                head, body = call.answer(lane, answer, payload)
+            except DataPlaneError:
+                self._account_late(pending, answer.result.stages)
+                raise
             await self._settle(exchange, grant, lane, payload, answer, head, body)
         finally:
             lane.series.pending -= 1
@@ -150,6 +176,8 @@ class Inference:
         connection = exchange.connection
         if connection is not None:
             connection.on_lost = lambda: self.dispatcher.abandon(pending)
+        if exchange.is_gone:  # it left while its text was tokenised
+            self.dispatcher.abandon(pending)
         try:
             return await pending.outcome
         finally:

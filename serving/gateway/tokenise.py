@@ -28,6 +28,7 @@ CHARS_PER_TOKEN = 64
 INLINE_CHARS = 2000
 """Up to about 1–2 ms of work is done on the event loop; more goes to a thread, in slices."""
 SLICE_TEXTS = 64
+CACHED_CHARS = 4096
 
 
 class IdCache:
@@ -44,7 +45,10 @@ class IdCache:
         self.size_bytes = 0
 
     @staticmethod
-    def key(tenant_id: str, version_id: str, text: str) -> bytes:
+    def key(tenant_id: str, version_id: str, text: str) -> bytes | None:
+        """None for a text too long to be worth keeping."""
+        if len(text) > CACHED_CHARS:
+            return None
         salt = f"{tenant_id}\n{version_id}\n"
         return blake2b((salt + text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -93,9 +97,12 @@ class Tokeniser:
     def check_ids(self, rows: Sequence[Sequence[int]]) -> list[bytes]:
         """Ids a client made itself. Raises `InputTooLong` or `InvalidRequest`."""
         out = []
-        for index, row in enumerate(rows):
+        for index, given in enumerate(rows):
+            row = given
             if not row:
                 raise InvalidRequest(f"input {index} is an empty list of tokens", param="input")
+            if len(row) > self.max_tokens and self.is_truncating:
+                row = row[: self.max_tokens]
             if min(row) < 0 or max(row) >= self.vocabulary:
                 raise InvalidRequest(
                     f"input {index} has a token id outside 0…{self.vocabulary - 1}", param="input"
@@ -134,12 +141,15 @@ class Tokenisers:
         self.cache = IdCache(cache_bytes)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
         self._loaded: dict[str, asyncio.Future[Tokeniser]] = {}
+        self._origins: dict[str, object] = {}
 
     def update(self, versions: Iterable[VersionEntry]) -> None:
         """Start to load what is new (text engines only), forget what is gone."""
         wanted = {version.id: version for version in versions if version.engine == "encoder"}
-        for version_id in self._loaded.keys() - wanted.keys():
-            self._loaded.pop(version_id).cancel()
+        for version_id in list(self._loaded):
+            if _origin(wanted.get(version_id)) != self._origins.get(version_id):
+                self._loaded.pop(version_id).cancel()
+                self._origins.pop(version_id, None)
         for version_id, version in wanted.items():
             if version_id not in self._loaded:
                 self._load(version)
@@ -162,13 +172,14 @@ class Tokenisers:
         tokeniser = self.ready(version.id) or await self.wait(version)
         cache = self.cache
         keys = [cache.key(tenant_id, version.id, text) for text in texts]
-        rows = [cache.get(key) for key in keys]
+        rows = [None if key is None else cache.get(key) for key in keys]
         missing = [index for index, ids in enumerate(rows) if ids is None]
         if missing:
             found = await self._encode(tokeniser, [texts[index] for index in missing])
             for index, ids in zip(missing, found, strict=True):
                 rows[index] = ids
-                cache.put(keys[index], ids)
+                if (key := keys[index]) is not None:
+                    cache.put(key, ids)
         return [ids for ids in rows if ids is not None]
 
     def close(self) -> None:
@@ -187,6 +198,7 @@ class Tokenisers:
     def _load(self, version: VersionEntry) -> asyncio.Future[Tokeniser]:
         future = asyncio.get_running_loop().run_in_executor(self._executor, _load, version)
         self._loaded[version.id] = future
+        self._origins[version.id] = _origin(version)
         future.add_done_callback(lambda done: self._forget_failure(version.id, done))
         return future
 
@@ -199,6 +211,11 @@ class Tokenisers:
             log.error("tokenizer.failed", version=version_id, reason=str(error))
             if self._loaded.get(version_id) is future:
                 del self._loaded[version_id]
+
+
+def _origin(version: VersionEntry | None) -> object:
+    """What a tokenizer depends on."""
+    return None if version is None else (version.artifact_path, version.options)
 
 
 def _load(version: VersionEntry) -> Tokeniser:

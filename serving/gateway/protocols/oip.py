@@ -82,6 +82,10 @@ class InferCall:
                 raise InvalidTensor("inputs disagree about the batch dimension", param=tensor.name)
             rows = tensor.shape[0]
         check_rows(rows, "inputs")
+        if self.body is not None and self.body.outputs and version.outputs:
+            places = {spec.name: index for index, spec in enumerate(version.outputs)}
+            for wish in self.body.outputs:
+                _place(places, wish)
         if version.engine == "encoder":
             return Texts(_texts(given[0], datas[0]))
         return _payload(given, datas, rows)

@@ -58,10 +58,6 @@ async def test_a_long_text_is_truncated_where_the_version_says_so(encoder: Harne
 
 
 async def test_a_long_text_is_refused_with_numbers_where_it_does_not(encoder: Harness) -> None:
-    encoder.publish_encoder("strict", truncate=False)
-    encoder.publish_encoder("mini")
-    encoder.seam.delete("version", "mv_mini")
-    await encoder.gateway.follower.poll()
     encoder.publish_encoder("mini", truncate=False)
     await encoder.gateway.follower.poll()
     await encoder.until_ready("mv_mini")

@@ -13,7 +13,7 @@ import pytest
 from serving.wire import PROTOCOL_VERSION, FrameReader, Hello, Kind, encode
 from serving.worker.testing import EchoWorker
 from tests.serving.gateway.engines import HeldEngine
-from tests.serving.gateway.harness import Harness, gateway, until
+from tests.serving.gateway.harness import Harness, echo_body, gateway, until
 
 
 @contextlib.asynccontextmanager
@@ -182,6 +182,13 @@ async def test_device_time_of_a_cancelled_request_is_still_accounted() -> None:
         used = [used for used in usage._open.values() if used.cancelled]
         assert len(used) == 1 and used[0].device_us > 10_000
         assert replica.outstanding_us == 0
+
+
+async def test_a_wrong_output_is_refused_before_anything_runs() -> None:
+    async with gateway() as harness, workers(harness, 1) as pairs:
+        response = await harness.infer(echo_body(outputs=[{"name": "z"}]))
+        assert response.status_code == 400
+        assert not pairs[0][1].started.is_set()
 
 
 async def test_a_deadline_that_passes_is_refused_and_cancelled() -> None:
