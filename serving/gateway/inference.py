@@ -48,7 +48,7 @@ class Call(Protocol):
 
     def inputs(self, version: VersionEntry) -> Inputs: ...
 
-    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]: ...
+    async def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]: ...
 
 
 Parse = Callable[[bytes], tuple[Call, str]]
@@ -150,7 +150,7 @@ class Inference:
             pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline)
             answer = await self._outcome(exchange, pending)
             try:
-                head, body = call.answer(lane, answer, payload)
+                head, body = await call.answer(lane, answer, payload)
             except DataPlaneError:
                 self._account_late(pending, answer.result.stages)
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import struct
 import sys
@@ -17,6 +18,7 @@ import orjson
 from serving.errors import InvalidTensor
 
 MAX_RANK = 8
+SLICE_ELEMENTS = 32_768
 _BRACKET, _DIGITS = ord("["), frozenset(b"0123456789-")
 _LENGTH = struct.Struct("<I")
 
@@ -228,6 +230,18 @@ def encode_json(datatype: str, raw: memoryview) -> bytes:
     if datatype == "FP16":
         values = values.astype(np.float32)
     return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+async def encode_json_politely(datatype: str, raw: memoryview) -> bytes:
+    """`encode_json` in slices of about a millisecond, so that others' answers leave in between."""
+    step = SLICE_ELEMENTS * (item_bytes(datatype) or 0)
+    if not step or raw.nbytes <= step:
+        return encode_json(datatype, raw)
+    parts = []
+    for start in range(0, raw.nbytes, step):
+        parts.append(encode_json(datatype, raw[start : start + step])[1:-1])
+        await asyncio.sleep(0)
+    return b"[%b]" % b",".join(parts)
 
 
 def _texts(raw: memoryview) -> list[str]:

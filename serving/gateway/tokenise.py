@@ -86,13 +86,17 @@ class Tokeniser:
             self._tokenizer.enable_truncation(self.max_tokens)
         self.vocabulary = self._tokenizer.get_vocab_size()
 
-    def encode(self, texts: Sequence[str]) -> list[bytes]:
-        """INT32 ids of each text. Raises `InputTooLong` or `InvalidRequest`."""
+    def encode(self, texts: Sequence[str], places: Sequence[int] | None = None) -> list[bytes]:
+        """INT32 ids of each text; `places` are their numbers in the request, for an error to name.
+
+        Raises `InputTooLong` or `InvalidRequest`.
+        """
+        places = range(len(texts)) if places is None else places
         try:
             encodings = self._tokenizer.encode_batch_fast([self._bounded(text) for text in texts])
         except UnicodeEncodeError:
             raise InvalidRequest("a text is not valid Unicode") from None
-        return [self._ids(encoding.ids, index) for index, encoding in enumerate(encodings)]
+        return [self._ids(encoding.ids, place) for place, encoding in zip(places, encodings, strict=True)]
 
     def check_ids(self, rows: Sequence[Sequence[int]]) -> list[bytes]:
         """Ids a client made itself. Raises `InputTooLong` or `InvalidRequest`."""
@@ -170,12 +174,23 @@ class Tokenisers:
     async def rows(self, tenant_id: str, version: VersionEntry, texts: Sequence[str]) -> list[bytes]:
         """Ids of each text, from the cache where known. Raises as `Tokeniser.encode` and `wait`."""
         tokeniser = self.ready(version.id) or await self.wait(version)
-        cache = self.cache
-        keys = [cache.key(tenant_id, version.id, text) for text in texts]
+        if len(texts) <= SLICE_TEXTS:
+            return await self._slice(tokeniser, tenant_id, texts, 0)
+        out: list[bytes] = []
+        for start in range(0, len(texts), SLICE_TEXTS):
+            out += await self._slice(tokeniser, tenant_id, texts[start : start + SLICE_TEXTS], start)
+        return out
+
+    async def _slice(
+        self, tokeniser: Tokeniser, tenant_id: str, texts: Sequence[str], first: int
+    ) -> list[bytes]:
+        cache, version_id = self.cache, tokeniser.version_id
+        keys = [cache.key(tenant_id, version_id, text) for text in texts]
         rows = [None if key is None else cache.get(key) for key in keys]
         missing = [index for index, ids in enumerate(rows) if ids is None]
         if missing:
-            found = await self._encode(tokeniser, [texts[index] for index in missing])
+            places = [first + index for index in missing]
+            found = await self._encode(tokeniser, [texts[index] for index in missing], places)
             for index, ids in zip(missing, found, strict=True):
                 rows[index] = ids
                 if (key := keys[index]) is not None:
@@ -185,15 +200,11 @@ class Tokenisers:
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _encode(self, tokeniser: Tokeniser, texts: list[str]) -> list[bytes]:
+    async def _encode(self, tokeniser: Tokeniser, texts: list[str], places: list[int]) -> list[bytes]:
         if sum(map(len, texts)) <= INLINE_CHARS:
-            return tokeniser.encode(texts)
+            return tokeniser.encode(texts, places)
         loop = asyncio.get_running_loop()
-        out: list[bytes] = []
-        for start in range(0, len(texts), SLICE_TEXTS):
-            part = texts[start : start + SLICE_TEXTS]
-            out += await loop.run_in_executor(self._executor, tokeniser.encode, part)
-        return out
+        return await loop.run_in_executor(self._executor, tokeniser.encode, texts, places)
 
     def _load(self, version: VersionEntry) -> asyncio.Future[Tokeniser]:
         future = asyncio.get_running_loop().run_in_executor(self._executor, _load, version)

@@ -90,14 +90,14 @@ class InferCall:
             return Texts(_texts(given[0], datas[0]))
         return _payload(given, datas, rows)
 
-    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
+    async def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
         """Header lines (without length) and body. Raises `InvalidRequest` for an output that is not there."""
         heads, bodies = answer.result.tensors, _bodies(answer)
         texts: list[bytes] = []
         raws: list[memoryview] = []
         for index, is_binary in self._chosen(heads):
             head, raw = heads[index], bodies[index]
-            texts.append(_output(head, raw, is_binary))
+            texts.append(await _output(head, raw, is_binary))
             if is_binary:
                 raws.append(raw)
         client_id = self.body.id if self.body is not None else ""
@@ -282,11 +282,11 @@ def _bodies(answer: Answer) -> list[memoryview]:
     return out
 
 
-def _output(head: TensorHead, raw: memoryview, is_binary: bool) -> bytes:
+async def _output(head: TensorHead, raw: memoryview, is_binary: bool) -> bytes:
     tail = (
         b'"parameters":{"binary_data_size":%d}' % head.size_bytes
         if is_binary
-        else b'"data":%b' % tensors.encode_json(head.datatype, raw)
+        else b'"data":%b' % await tensors.encode_json_politely(head.datatype, raw)
     )
     return b'{"name":%b,"datatype":"%b","shape":%b,%b}' % (
         _encode(head.name),

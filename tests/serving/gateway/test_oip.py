@@ -15,7 +15,7 @@ from serving.contract import TensorSpec, VersionEntry
 from serving.errors import DataPlaneError
 from serving.gateway.pending import Payload
 from serving.gateway.protocols.oip import InferCall
-from serving.gateway.tensors import DATATYPES, encode_json
+from serving.gateway.tensors import DATATYPES, encode_json, encode_json_politely
 from tests.serving.gateway.engines import fake_embedding
 from tests.serving.gateway.harness import Harness, echo_body
 
@@ -268,6 +268,12 @@ def test_outputs_read_back_as_they_were(case: tuple[str, np.ndarray[Any, Any]]) 
     name, array = case
     values = json.loads(encode_json(name, memoryview(array.tobytes())))
     assert np.array_equal(np.array(values, array.dtype).reshape(array.shape), array)
+
+
+async def test_a_large_output_reads_the_same_in_slices() -> None:
+    values = np.arange(100_000, dtype="<f4")
+    raw = memoryview(values.tobytes())
+    assert await encode_json_politely("FP32", raw) == encode_json("FP32", raw)
 
 
 @given(raw=st.binary(max_size=300), length=st.none() | st.binary(max_size=4))

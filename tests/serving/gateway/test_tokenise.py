@@ -68,6 +68,18 @@ def test_a_huge_text_is_not_even_tokenised(tmp_path: Path) -> None:
         Tokeniser(version(tmp_path, max_tokens=4, truncate=False)).encode([huge])
 
 
+async def test_a_refusal_names_the_text_by_its_place_in_the_request(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    tokenisers = Tokenisers()
+    entry = version(tmp_path, max_tokens=4, truncate=False)
+    texts = [f"w{index % 100}" for index in range(200)]
+    await tokenisers.rows("tnt_a", entry, texts[:100])
+    with pytest.raises(InputTooLong) as refused:
+        await tokenisers.rows("tnt_a", entry, [*texts, " ".join(["w0"] * 10)])
+    assert refused.value.numbers["index"] == 200
+    tokenisers.close()
+
+
 async def test_a_version_without_a_tokenizer_is_not_ready(tmp_path: Path) -> None:
     tokenisers = Tokenisers()
     for content in (None, b"{", b"[]"):
