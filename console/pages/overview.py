@@ -19,6 +19,8 @@ from tenants.roles import Right
 
 RECENT = timedelta(days=1)
 RECENT_ROWS = 8
+NO_CHANGE = ("user.signed_in", "user.signed_out", "user.sign_in_failed", "audit.exported")
+"""Events that changed nothing; the audit page has them."""
 
 
 @page("overview")
@@ -54,7 +56,8 @@ def live_tenant(request: ConsoleRequest) -> Tenant | None:
 def recent_changes(request: ConsoleRequest) -> list[AuditEvent]:
     if not _sees_audit(request):
         return []
-    return list(AuditEvent.objects.filter(at__gte=timezone.now() - RECENT)[:RECENT_ROWS])
+    recent = AuditEvent.objects.filter(at__gte=timezone.now() - RECENT)
+    return list(recent.exclude(action__in=NO_CHANGE)[:RECENT_ROWS])
 
 
 def live_words() -> dict[str, str]:

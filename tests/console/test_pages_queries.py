@@ -1,0 +1,60 @@
+"""Lists ask the database as often for many rows as for few."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from serving.control.catalog.actions import create_model, register_version
+from serving.control.fleet.models import Deployment, Host, Replica
+from serving.control.profiles.actions import bind_profile, create_profile
+from tenants.actions.keys import create_key
+from tenants.actions.tenants import create_tenant
+from tests.console.conftest import World
+from tests.tenants.conftest import SYSTEM
+
+LISTS = ("overview", "models", "fleet", "tenants", "profiles", "usage", "audit", "playground")
+
+
+def asked(client: Client, address: str) -> int:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        assert client.get(address).status_code == 200
+    return len(queries)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_longer_list_costs_no_more_queries(world: World, name: str) -> None:
+    client = world.client("operator")
+    client.get(reverse(name))
+    before = asked(client, reverse(name))
+    _more(world)
+    assert asked(client, reverse(name)) == before
+
+
+def test_a_tenants_page_costs_no_more_queries_for_more_keys_and_models(world: World) -> None:
+    client = world.client("operator")
+    address = reverse("tenant", args=["acme"])
+    client.get(address)
+    before = asked(client, address)
+    _more(world)
+    assert asked(client, address) == before
+
+
+def _more(world: World) -> None:
+    host = Host.objects.get()
+    for number in range(5):
+        tenant = create_tenant(by=SYSTEM, slug=f"team-{number}", name=f"Team {number}")
+        create_key(by=SYSTEM, tenant=world.cast.tenant, name=f"key {number}")
+        model = create_model(by=SYSTEM, name=f"model-{number}")
+        version = register_version(by=SYSTEM, model=model, source=None, engine="echo")
+        deployment = Deployment.objects.create(model=model, version=version, created_by="tests")
+        Replica.objects.create(
+            deployment=deployment, version=version, host=host, slot=number, device="cpu", address="unix:/r"
+        )
+        profile = create_profile(by=SYSTEM, name=f"profile {number}")
+        bind_profile(by=SYSTEM, profile=profile, tenant=tenant, model=model)
