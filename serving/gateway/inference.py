@@ -91,8 +91,12 @@ class Inference:
             if target is not None:  # refused before its body is read, and counted under its model
                 exchange.lane = self._router.lane(grant, *target, endpoint)
             _check_media(exchange.headers)
-            with self._room(exchange.large_body_bytes(self._max_body_bytes)):
+            size_bytes = exchange.large_body_bytes(self._max_body_bytes)
+            if not size_bytes:
                 await self._parsed(exchange, grant, parse, endpoint)
+            else:
+                with self._room(size_bytes):
+                    await self._parsed(exchange, grant, parse, endpoint)
         except DataPlaneError as error:
             self._count_refusal(exchange, grant, endpoint, error)
             raise
@@ -115,7 +119,7 @@ class Inference:
     def _room(self, size_bytes: int) -> Iterator[None]:
         """Memory for a large body while its request lives. Raises `QueueFull`."""
         held = self._held_bytes + size_bytes
-        if size_bytes and held > MAX_HELD_BYTES:
+        if held > MAX_HELD_BYTES:
             numbers = {"held_bytes": self._held_bytes, "limit_bytes": MAX_HELD_BYTES}
             raise QueueFull("this gateway holds too many large bodies", retry_after_s=0.5, numbers=numbers)
         self._held_bytes = held
