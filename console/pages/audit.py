@@ -28,6 +28,7 @@ COLUMNS = (
     "target_type", "target_id", "target_name", "outcome", "reason", "before", "after", "request_id", "trace_id",
     "ip", "user_agent",
 )  # fmt: skip
+FILTERS = ("q", "action", "outcome", "since", "until")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -39,7 +40,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
         rows,
         sorts={"time": "seq", "actor": "actor_name", "action": "action"},
         default="-time",
-        filters=dict.fromkeys(("q", "action", "outcome", "since", "until"), ""),
+        filters=dict.fromkeys(FILTERS, ""),
         page_rows=50,
     )
     for event in found.page:
@@ -66,7 +67,11 @@ def export(request: ConsoleRequest) -> HttpResponse:
     # The export is itself an event. Bounded, it is written at once: a stream would outlive the scope.
     with transaction.atomic():
         rows = list(_filtered(request, Right.EXPORT_AUDIT).order_by("seq").values(*COLUMNS)[:EXPORT_ROWS])
-        facts = {"rows": len(rows), "format": "csv" if is_csv else "jsonl", "filters": request.GET.dict()}
+        facts = {
+            "rows": len(rows),
+            "format": "csv" if is_csv else "jsonl",
+            "filters": {name: value for name, value in _asked(request).items() if value},
+        }
         record(
             by=request.actor,
             action="audit.exported",
@@ -114,9 +119,7 @@ def _may(request: ConsoleRequest, right: Right) -> bool:
 
 def _filtered(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:
     rows = _readable(request, right)
-    asked = {
-        name: request.GET.get(name, "").strip()[:100] for name in ("q", "action", "outcome", "since", "until")
-    }
+    asked = _asked(request)
     if asked["q"]:
         word = asked["q"]
         rows = rows.filter(
@@ -135,6 +138,10 @@ def _filtered(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:
     if until:
         rows = rows.filter(at__lt=until + timedelta(days=1))
     return rows
+
+
+def _asked(request: ConsoleRequest) -> dict[str, str]:
+    return {name: request.GET.get(name, "").strip()[:100] for name in FILTERS}
 
 
 def _midnight(text: str) -> datetime | None:
