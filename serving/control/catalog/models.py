@@ -207,4 +207,4 @@ class ModelAlias(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.alias} → {self.version_id}"
+        return f"{self.alias} → version {self.version.number}"
