@@ -14,7 +14,7 @@ from pathlib import Path
 from console.demo import load, report
 
 CHAT_PER_S = 10.0
-ARCHIVE_PER_S = 120.0
+ARCHIVE_PER_S = 60.0
 """About what one CPU core embeds of the archive's passages beside the chat."""
 
 
