@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -36,6 +37,8 @@ def page(section: str, methods: tuple[str, ...] = GET) -> Callable[[View[P]], Ca
         def answer(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
             if request.method not in methods:
                 return HttpResponseNotAllowed(methods)
+            if _holds_nul(request):
+                raise BadRequest("NUL is in no name and no value")
             asked = cast(ConsoleRequest, request)
             if asked.actor.is_anonymous:
                 return _to_sign_in(asked)
@@ -118,6 +121,12 @@ def try_action(
         messages.error(request, error.message)
         return go(request, address)
     return go(request, address, said)
+
+
+def _holds_nul(request: HttpRequest) -> bool:
+    """PostgreSQL's texts hold no NUL: a value with one exists nowhere, and asking for it is an error there."""
+    typed = (value for data in (request.GET, request.POST) for _, values in data.lists() for value in values)
+    return "\0" in request.path_info or any("\0" in value for value in typed)
 
 
 def _to_sign_in(request: ConsoleRequest) -> HttpResponse:

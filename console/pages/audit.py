@@ -132,11 +132,11 @@ def _filtered(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:
     for name in ("action", "outcome"):
         if asked[name]:
             rows = rows.filter(**{name: asked[name]})
-    since, until = _midnight(asked["since"]), _midnight(asked["until"])
+    since, end = _midnight(asked["since"]), _midnight(asked["until"], timedelta(days=1))
     if since:
         rows = rows.filter(at__gte=since)
-    if until:
-        rows = rows.filter(at__lt=until + timedelta(days=1))
+    if end:
+        rows = rows.filter(at__lt=end)
     return rows
 
 
@@ -144,12 +144,13 @@ def _asked(request: ConsoleRequest) -> dict[str, str]:
     return {name: request.GET.get(name, "").strip()[:100] for name in FILTERS}
 
 
-def _midnight(text: str) -> datetime | None:
+def _midnight(text: str, later: timedelta = timedelta()) -> datetime | None:
+    """None for what is no day, also for days beyond the calendar's end."""
     try:
         day = parse_date(text)
-    except ValueError:
+        return timezone.make_aware(datetime.combine(day + later, time.min)) if day else None
+    except (ValueError, OverflowError):
         return None
-    return timezone.make_aware(datetime.combine(day, time.min)) if day else None
 
 
 def _csv(rows: list[dict[str, Any]]) -> Iterator[str]:

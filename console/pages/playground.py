@@ -11,6 +11,8 @@ from urllib.parse import quote, urlsplit
 
 from django import forms
 from django.conf import settings
+from django.db import connection as database
+from django.forms.fields import InvalidJSONInput
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -42,6 +44,22 @@ RECEIPT = (
 _TIMING = re.compile(r"([a-z_]+);dur=([0-9.]+)")
 
 
+class InputsField(forms.JSONField):
+    """JSON as our gateway would take it; whatever else was typed is an error at the field, not a crash."""
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            read = super().to_python(value)
+            json.dumps(read, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError):  # too deep, numbers too long, halves of a character, NaN
+            raise forms.ValidationError(self.error_messages["invalid"], code="invalid") from None
+        return read
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Shown again as it was typed."""
+        return InvalidJSONInput(data or "")
+
+
 class TryForm(ActionForm):
     model = forms.ChoiceField(label=gettext_lazy("Model"))
     text = forms.CharField(
@@ -52,7 +70,7 @@ class TryForm(ActionForm):
         max_length=20_000,
         help_text=gettext_lazy("One input per line; they may share a batch."),
     )
-    inputs = forms.JSONField(
+    inputs = InputsField(
         label=gettext_lazy("Inputs"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 8, "class": "font-monospace", "spellcheck": "false"}),
@@ -134,6 +152,8 @@ def _ask(path: str, body: dict[str, Any], key: str) -> Answer:
     kind = http.client.HTTPSConnection if target.scheme == "https" else http.client.HTTPConnection
     connection = kind(target.hostname or "127.0.0.1", target.port, timeout=TIMEOUT_S)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    if not database.in_atomic_block:
+        database.close()  # back to the pool: whoever waits for an answer keeps no connection from the others
     try:
         connection.request("POST", path, json.dumps(body), headers)
         response = connection.getresponse()
@@ -168,6 +188,7 @@ def _shown(raw: bytes) -> str:
         text = json.dumps(_cut(json.loads(raw)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         text = raw[:SHOWN_CHARS].decode(errors="replace")
+    text = text.encode(errors="replace").decode()  # JSON may hold halves of a character
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "\n…"
 
 

@@ -58,7 +58,7 @@ def _readable(request: ConsoleRequest) -> list[str] | None:
 
 def _days(request: ConsoleRequest) -> int:
     asked = request.GET.get("days", "")
-    return int(asked) if asked.isdigit() and int(asked) in SPANS_DAYS else 30
+    return next((days for days in SPANS_DAYS if asked == str(days)), 30)
 
 
 def _since(days: int) -> datetime:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -18,7 +19,7 @@ from tenants.actions.tenants import create_tenant
 from tenants.models import AuditEvent
 from tenants.scoping import all_tenants
 from tenants.usage import record_usage
-from tests.console.conftest import World
+from tests.console.conftest import World, build_world
 from tests.tenants.conftest import SYSTEM
 
 
@@ -147,6 +148,25 @@ def test_the_playground_draws_the_receipt_of_the_answer(world: World, gateway: t
     assert "tg-stage-queue" in page
     assert "384 values" in page
     assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_waits_for_the_gateway_holds_no_database_connection(
+    gateway: type[_Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen slow answers would otherwise keep everybody else from their pages."""
+    world, held = build_world(), []
+
+    def count_held(handler: _Gateway) -> None:
+        stats = connection.pool.get_stats()  # type: ignore[attr-defined]
+        held.append(stats["pool_size"] - stats["pool_available"])
+        answer(handler)
+
+    answer = _Gateway.do_POST
+    monkeypatch.setattr(_Gateway, "do_POST", count_held)
+    values = {"model": "minilm", "text": "x", "key": world.token}
+    assert world.client("viewer").post(reverse("playground"), values).status_code == 200
+    assert held == [0]
 
 
 def test_the_playground_says_when_the_gateway_is_away(world: World, settings: Settings) -> None:
