@@ -1,7 +1,8 @@
 """Bounds request bodies before Django sees them.
 
 Django's ASGI handler writes a whole body to disk before any middleware or view can say no. So the limit
-is kept here: a small one everywhere, the upload's only on its own path and only for a signed-in session.
+is kept here: a small one everywhere, the upload's only on its own path and only for whoever may register
+a version there: everybody else's gigabytes would be written to disk just to be refused.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
-from importlib import import_module
 from typing import Any
 
+from channels.db import database_sync_to_async
 from django.conf import settings
+
+from console.sessions import actor_of_session
+from tenants.roles import Right
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -75,12 +79,12 @@ def _announced_bytes(scope: Scope) -> int | None:
 
 
 async def _limit_bytes(scope: Scope) -> int:
-    if _UPLOAD.match(scope["path"]) and await _has_session(scope):
+    if _UPLOAD.match(scope["path"]) and await _may_register(scope):
         return settings.MAX_UPLOAD_BYTES + _ENVELOPE_BYTES
     return settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 
 
-async def _has_session(scope: Scope) -> bool:
+async def _may_register(scope: Scope) -> bool:
     try:
         cookies = SimpleCookie(dict(scope["headers"]).get(b"cookie", b"").decode("latin-1"))
     except CookieError:
@@ -88,8 +92,8 @@ async def _has_session(scope: Scope) -> bool:
     morsel = cookies.get(settings.SESSION_COOKIE_NAME)
     if morsel is None:
         return False
-    store = import_module(settings.SESSION_ENGINE).SessionStore(morsel.value)
-    return "_auth_user_id" in await store.aload()
+    actor = await database_sync_to_async(actor_of_session)(morsel.value)
+    return actor.has(Right.MANAGE_MODELS)
 
 
 async def _refuse(send: Send) -> None:

@@ -20,12 +20,18 @@ from console.pages import (
     usage,
     versions,
 )
+from console.problems import page_not_found
 
 handler400 = "console.problems.bad_request"
 handler403 = "console.problems.permission_denied"
 handler404 = "console.problems.page_not_found"
 handler500 = "console.problems.server_error"
 
+_accounts: list[URLPattern | URLResolver] = [
+    # Nobody proves here that an address is theirs, yet members are added by it: only operators set it.
+    path("email/", page_not_found, {"exception": None}),
+    path("", include("allauth.urls")),
+]
 _models = [
     path("", models.index, name="models"),
     path("<str:name>/", models.detail, name="model"),
@@ -68,7 +74,7 @@ _profiles = [
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("language", set_language, name="set_language"),
-    path("accounts/", include("allauth.urls")),
+    path("accounts/", include(_accounts)),
     path("", overview.overview, name="overview"),
     path("tenant", overview.switch_tenant, name="switch_tenant"),
     path("new-model", models.create, name="model_create"),  # "models/new" would be the model called so

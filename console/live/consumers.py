@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -13,15 +12,13 @@ import structlog
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from django.contrib.auth import get_user
 from django.db import DatabaseError
-from django.http import HttpRequest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from console.live import topics
 from console.live.topics import Scope
-from tenants.actors import Actor
+from console.sessions import actor_of_session
 
 MIN_SNAPSHOT_GAP_S = 1.0
 MAX_CLIENT_CHARS = 256
@@ -110,20 +107,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 def _refusal(session: Any, view: Scope) -> int | None:
-    actor = _present_actor(session)
+    actor = actor_of_session(getattr(session, "session_key", None))
     if actor.is_anonymous:
         return topics.CLOSE_SIGNED_OUT
     may_see = actor.can_see(view.tenant_id) if view.tenant_id else actor.is_operator
     return None if may_see else topics.CLOSE_FORBIDDEN
-
-
-def _present_actor(session: Any) -> Actor:
-    """Who the session belongs to now: read afresh, so that signing out or losing a role ends the stream."""
-    if session is None or not session.session_key:
-        return Actor.anonymous()
-    request = HttpRequest()
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session.session_key)
-    return Actor.of_user(get_user(request))
 
 
 async def _history(view: Scope) -> list[str]:

@@ -141,7 +141,7 @@ def traffic(world: World) -> Iterator[Traffic]:
 
 def session_cookie(who: str, world: World, console: Console) -> dict[str, str]:
     client = Client()
-    client.force_login(world.cast.users[who], backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(world.cast.users[who])
     value = client.cookies[settings.SESSION_COOKIE_NAME].value
     return {"name": settings.SESSION_COOKIE_NAME, "value": value, "url": console.url}
 

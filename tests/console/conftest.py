@@ -35,7 +35,7 @@ class World:
         """A browser in which `who` is signed in; nobody in the one of `anonymous`."""
         client = Client(headers={"accept": "text/html"})
         if who != "anonymous":
-            client.force_login(self.cast.users[who], backend="django.contrib.auth.backends.ModelBackend")
+            client.force_login(self.cast.users[who])
         return client
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.hashers import MD5PasswordHasher
 from django.core.cache import cache
 from django.test import Client
 
@@ -88,3 +89,34 @@ def test_nobody_signs_up() -> None:
         {"email": "eve@example.org", "username": "eve", "password1": PASSWORD, "password2": PASSWORD},
     )
     assert not User.objects.filter(username="eve").exists()
+
+
+def test_an_unknown_account_takes_as_many_password_hashes_as_a_known_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the time of a refusal tells which names and e-mail addresses have accounts."""
+    hashed: list[str] = []
+    encode = MD5PasswordHasher.encode
+
+    def count(self: MD5PasswordHasher, password: str, salt: str) -> str:
+        hashed.append(password)
+        return encode(self, password, salt)
+
+    monkeypatch.setattr(MD5PasswordHasher, "encode", count)
+    found = {}
+    for login in ("ada", "ada@example.org", "nobody", "nobody@example.org"):
+        cache.clear()
+        hashed.clear()
+        Client().post("/account/login/", {"login": login, "password": "wrong"})
+        found[login] = len(hashed)
+    assert found == dict.fromkeys(found, 1)
+
+
+@pytest.mark.urls("console.urls")
+def test_nobody_claims_an_address_that_others_add_members_by(person: User) -> None:
+    client = Client()
+    client.force_login(person)
+    values = {"email": "ceo@example.com", "action_add": ""}
+    assert client.post("/accounts/email/", values).status_code == 404
+    assert client.get("/accounts/email/").status_code == 404
+    assert client.get("/accounts/password/change/").status_code == 200

@@ -1,4 +1,4 @@
-"""A body is refused before it reaches a disk: small limits everywhere, the upload's for the signed-in only."""
+"""A body is refused before it reaches a disk: small limits everywhere, the upload's for operators only."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.contrib.auth import SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
+from django.test import AsyncClient
 
 from console.bodies import BoundedBodies
+from tenants.actions.users import create_user
+from tests.tenants.conftest import SYSTEM
 
 UPLOAD = "/models/m/versions/new"
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,11 +51,13 @@ def chunked() -> dict[bytes, bytes]:
     return {b"transfer-encoding": b"chunked"}
 
 
-async def signed_in() -> dict[bytes, bytes]:
-    session = SessionStore()
-    session[SESSION_KEY] = "1"
-    await session.asave()
-    return {b"cookie": f"{settings.SESSION_COOKIE_NAME}={session.session_key}".encode()}
+async def signed_in(platform_role: str) -> dict[bytes, bytes]:
+    user = await sync_to_async(create_user)(by=SYSTEM, username="ada", platform_role=platform_role)
+    client = AsyncClient()
+    await client.aforce_login(user)
+    return {
+        b"cookie": f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}".encode()
+    }
 
 
 async def test_a_form_of_ordinary_size_passes() -> None:
@@ -70,9 +74,14 @@ async def test_an_unannounced_giant_is_cut_off_at_the_limit() -> None:
     assert (status, seen) == (413, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
 
 
-async def test_a_signed_in_session_may_upload_more() -> None:
+async def test_who_registers_versions_may_upload_more() -> None:
     body = [b"x" * (1 << 20)] * 4
-    assert await ask(UPLOAD, body, chunked() | await signed_in()) == (200, 4 << 20)
+    assert await ask(UPLOAD, body, chunked() | await signed_in("operator")) == (200, 4 << 20)
+
+
+async def test_who_may_not_register_versions_fills_no_disk() -> None:
+    body = [b"x" * (1 << 20)] * 4
+    assert (await ask(UPLOAD, body, chunked() | await signed_in("")))[0] == 413
 
 
 async def test_an_invented_session_cookie_may_not() -> None:

@@ -23,7 +23,7 @@ def team(db: None) -> Cast:
 
 def signed_in(team: Cast, who: str) -> Client:
     client = Client()
-    client.force_login(team.users[who], backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(team.users[who])
     return client
 
 
@@ -98,7 +98,7 @@ def test_a_chosen_tenant_is_forgotten_when_its_membership_ends(team: Cast) -> No
 async def test_async_views_run_in_the_same_scope() -> None:
     team = await sync_to_async(build_cast)()
     client = AsyncClient()
-    await client.aforce_login(team.users["viewer"], backend="django.contrib.auth.backends.ModelBackend")
+    await client.aforce_login(team.users["viewer"])
     answer = await client.get("/seen-async")
     assert answer.json() == {"actor": "viewer", "members": 5}
     assert answer["x-request-id"].startswith("req_")

@@ -55,7 +55,7 @@ async def watching(people: Cast, who: str, scope: str) -> Socket:
 
 def _signed_in(people: Cast, who: str) -> str:
     client = Client()
-    client.force_login(people.users[who], backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(people.users[who])
     return client.cookies[settings.SESSION_COOKIE_NAME].value
 
 
