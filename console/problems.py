@@ -5,21 +5,32 @@ Pages get `errors/<status>.html`, else `errors/error.html`; paths under /api get
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.core.exceptions import PermissionDenied
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
+from redis.exceptions import ConnectionError as ValkeyAway
+from redis.exceptions import TimeoutError as ValkeySilent
 
 from console.requests import Handler
 from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
 
 STATUS_OF: dict[type[DomainError], int] = {NotFound: 404, NotAllowed: 403, Conflict: 409, Invalid: 422}
+AWAY = (OperationalError, InterfaceError, ValkeyAway, ValkeySilent)
+"""The database or Valkey is away: nobody's mistake, and over soon."""
+RETRY_AFTER_S = 5
 _API_PREFIX = "/api/"
+
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +75,20 @@ def problem_of(exception: Exception) -> Problem | None:
         return Problem(404, "not_found", "There is nothing here.", {})
     if isinstance(exception, PermissionDenied):
         return Problem(403, "not_allowed", "You may not do this.", {})
+    if isinstance(exception, AWAY):
+        log.warning("request.service_away", error=str(exception))
+        return Problem(503, "unavailable", "A service this page needs is away. Retry in a moment.", {})
     return None
 
 
 def respond(request: HttpRequest, problem: Problem) -> HttpResponse:
     if request.path.startswith(_API_PREFIX):
-        return _problem_json(request, problem)
-    return HttpResponse(_page(request, problem), status=problem.status)
+        answer = _problem_json(request, problem)
+    else:
+        answer = HttpResponse(_page(request, problem), status=problem.status)
+    if problem.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -89,8 +107,13 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """`handler500`: says only the request's id, by which the log has the rest."""
-    return respond(request, Problem(500, "internal_error", "Something went wrong on our side.", {}))
+    """`handler500`: says only the request's id, by which the log has the rest.
+
+    Also for what a middleware met, which no `process_exception` sees: a database that is away, above all.
+    """
+    error = sys.exception()
+    known = problem_of(error) if isinstance(error, AWAY) else None
+    return respond(request, known or Problem(500, "internal_error", "Something went wrong on our side.", {}))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from django.db import OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import include, path
+from redis.exceptions import ConnectionError
 
 from console.problems import page_not_found, server_error
 from console.requests import actor_of, choose_tenant, shell_context
@@ -20,6 +22,8 @@ RAISED: dict[str, Callable[[], Exception]] = {
     "invalid": lambda: Invalid({"slug": "Reserved.", "": "Odd as a whole.", "a/b~c": "No."}),
     "http404": lambda: Http404("inner detail"),
     "bug": lambda: ZeroDivisionError("inner detail"),
+    "database-away": lambda: OperationalError("inner detail"),
+    "valkey-away": lambda: ConnectionError("inner detail"),
 }
 
 

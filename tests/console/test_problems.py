@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from django.db import OperationalError
 from django.test import AsyncClient, Client
+from pytest_django import Settings
 
 pytestmark = [pytest.mark.urls("tests.console.request_urls"), pytest.mark.django_db]
 
@@ -64,3 +66,25 @@ def test_a_bug_shows_nothing_of_itself(path: str) -> None:
 def test_a_form_without_its_token_is_refused_politely() -> None:
     answer = Client(enforce_csrf_checks=True).post("/fail/conflict")
     assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/fail/database-away", "/fail/valkey-away", "/api/v1/fail/database-away"])
+def test_a_service_that_is_away_is_said_to_be_with_a_time_to_retry(path: str) -> None:
+    answer = Client().get(path)
+    assert (answer.status_code, answer["retry-after"]) == (503, "5")
+    assert "inner detail" not in answer.content.decode()
+
+
+def test_a_database_lost_before_the_view_is_said_to_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(request: object) -> None:
+        raise OperationalError("inner detail")
+
+    monkeypatch.setattr("console.requests._identify", lost)
+    answer = Client(raise_request_exception=False).get("/hello")
+    assert (answer.status_code, answer["retry-after"]) == (503, "5")
+
+
+def test_sign_in_without_its_rate_limits_is_refused_for_now(settings: Settings) -> None:
+    settings.CACHES = {"default": {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:9"}}
+    answer = Client().post("/account/login/", {"login": "ada", "password": "x"})
+    assert answer.status_code == 503
