@@ -9,9 +9,16 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_HEAD_BYTES = 64 << 10
+"""For a head, and for what is in a message besides its body: chunk sizes, extensions, trailers."""
+FRAMING_PER_BODY_BYTE = 8
+"""So many bytes of framing are allowed besides for each byte of a body: six are a chunk of one."""
+FEED_BYTES = 8 << 10
+"""Parsed at one go, so that no more pipelined requests wait parsed than fit in here."""
 LINGER_BYTES = 64 << 20
 LINGER_TICKS = 5
 """How much, and how many sweeps long, a client may still send after it was refused."""
@@ -19,6 +26,8 @@ HEAD_TICKS = 10
 """Sweeps (one a second) a client may take to send its headers."""
 BODY_TICKS = 30
 """Sweeps a client may take for its body before the reader is woken and looks at its clock."""
+UNREAD_TICKS = 30
+"""Sweeps an answer may lie unread without any progress."""
 EXTENSION = "tidegate.connection"
 
 _HEAD_TOO_LARGE = (
@@ -96,6 +105,18 @@ class CorkedTransport:
         return getattr(self._transport, name)
 
 
+class PipelinedFlow(FlowControl):
+    """Reads on only when nothing read earlier waits: a pipeline may not outgrow what it is served at."""
+
+    def __init__(self, transport: asyncio.Transport, is_waiting: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._is_waiting = is_waiting
+
+    def resume_reading(self) -> None:
+        if self.read_paused and not self._is_waiting():
+            super().resume_reading()
+
+
 class Connection(HttpToolsProtocol):
     """One client connection."""
 
@@ -104,13 +125,20 @@ class Connection(HttpToolsProtocol):
     _head_bytes = 0
     _linger_bytes = 0
     _linger_ticks = 0
+    _plain_head = b""
+    """The head of a request that asked for another protocol, without that wish."""
     _seen: tuple[object, bool] = (None, False)
     _ticks = 0
+    _unfed = b""
+    """Read but not parsed: it waits for the pipelined requests before it."""
+    _unread_bytes = 0
+    _unread_ticks = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.extensions = {EXTENSION: self}
         self.corked = CorkedTransport(transport, self._is_body_unread)
         super().connection_made(self.corked)  # type: ignore[arg-type]
+        self.flow = PipelinedFlow(self.corked, self._is_waiting)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -122,24 +150,77 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = self.extensions  # type: ignore[typeddict-item]
 
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._plain_head = _without_upgrade(self.parser, self.url, self.headers)
+            return
+        super().on_headers_complete()
+        self.headers = []  # trailers end up there: they never become headers
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        framing = self._head_bytes - FRAMING_PER_BODY_BYTE * len(body)
+        self._head_bytes = framing if framing > 0 else 0
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        if not self._plain_head:
+            super().on_message_complete()
+
     def on_response_complete(self) -> None:
         self.corked.flush()
         super().on_response_complete()
+        if self._unfed and not self.pipeline:
+            data, self._unfed = self._unfed, b""
+            self._feed(data)
+            self.flow.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         if self.corked.is_lingering:
             self._discard(data)
-            return
-        cycle = self.cycle
-        is_head = cycle is None or not cycle.more_body
-        super().data_received(data)
-        if is_head and self.cycle is cycle:
-            self._bound_head(len(data))
+        elif self.pipeline or self._unfed:
+            self._unfed += data  # reading is paused: this was on its way already
         else:
-            self._head_bytes = 0
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        for start in range(0, len(data), FEED_BYTES):
+            if self.corked.is_lingering or self.corked.is_closing():
+                return
+            if self.pipeline:
+                self._unfed = data[start:]
+                return
+            part = data[start : start + FEED_BYTES]
+            self._head_bytes += len(part)
+            self._parse(part)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(_HEAD_TOO_LARGE)
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._stay_http(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _stay_http(self, rest: bytes) -> None:
+        """A server may ignore a wish for another protocol (RFC 9110, 7.8); the parser cannot."""
+        head, self._plain_head = self._plain_head, b""
+        if not head:
+            self.send_400_response("CONNECT is not supported.")
+            return
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._parse(head + rest)
 
     def tick(self) -> None:
-        """Once a second: does this client take too long for its head or its body?"""
+        """Once a second: does this client take too long for its head, its body, or its answer?"""
+        if self._is_unread():
+            self.transport.abort()
+            return
         if self.corked.is_lingering:
             self._linger_ticks += 1
             if self._linger_ticks > LINGER_TICKS:
@@ -163,10 +244,16 @@ class Connection(HttpToolsProtocol):
     def _is_body_unread(self) -> bool:
         return self.cycle is not None and self.cycle.more_body
 
-    def _bound_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(_HEAD_TOO_LARGE)
+    def _is_waiting(self) -> bool:
+        return bool(self.pipeline or self._unfed)
+
+    def _is_unread(self) -> bool:
+        """Whether an answer lies here that the client has not taken a byte of for too long."""
+        unread = self.transport.get_write_buffer_size()
+        is_stuck = unread > 0 and unread == self._unread_bytes
+        self._unread_ticks = self._unread_ticks + 1 if is_stuck else 0
+        self._unread_bytes = unread
+        return self._unread_ticks >= UNREAD_TICKS
 
     def _discard(self, data: bytes) -> None:
         self._linger_bytes += len(data)
@@ -174,8 +261,26 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, answer: bytes) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.corked.write(answer)
         self.corked.linger()
+
+
+_UPGRADE = (b"upgrade", b"http2-settings", b"connection")
+
+
+def _without_upgrade(
+    parser: httptools.HttpRequestParser, url: bytes, headers: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    """The head again, as a client would have sent it that never thought of another protocol."""
+    first = b"%b %b HTTP/%b\r\n" % (parser.get_method(), url, parser.get_http_version().encode())
+    kept = [b"%b: %b\r\n" % pair for pair in headers if pair[0] not in _UPGRADE]
+    options = [value.lower() for name, value in headers if name == b"connection"]
+    if b"close" in b",".join(options):
+        kept.append(b"connection: close\r\n")
+    return b"".join((first, *kept, b"\r\n"))
 
 
 def write_answer(cycle: RequestResponseCycle, head: bytes, body: bytes) -> None:

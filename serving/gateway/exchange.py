@@ -172,6 +172,10 @@ class Exchange:
         if cycle.flow.write_paused and not cycle.disconnected:
             await cycle.flow.drain()
         write_answer(cycle, b"HTTP/1.1 200 OK\r\n" + lines, body)
+        if cycle.flow.write_paused:
+            # The request is not over before most of its answer is taken: an answer nobody reads
+            # counts against its tenant's concurrency for as long as it lies in our memory.
+            await cycle.flow.drain()
 
     def _has_more_to_read(self) -> bool:
         length = self.headers.get(b"content-length", b"0")

@@ -1,0 +1,143 @@
+"""What one client may cost the others: memory and time are bounded before and behind authentication."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+
+import pytest
+
+from serving.gateway import connections
+from serving.gateway.connections import tick_all
+from tests.serving.gateway.harness import Harness, echo_body, until
+from tests.serving.gateway.test_http import BODY, Raw, post
+
+
+def chunked(harness: Harness, *chunks: bytes) -> bytes:
+    head = post(harness, b"").replace(b"content-length: 0", b"transfer-encoding: chunked")
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+
+
+async def send_until_refused(raw: Raw, blob: bytes, limit_bytes: int = 4 << 20) -> int:
+    """Bytes that were taken before the connection was given up."""
+    sent = 0
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        while sent < limit_bytes:
+            raw.writer.write(blob)
+            await asyncio.wait_for(raw.writer.drain(), 5)
+            sent += len(blob)
+            if raw.reader.at_eof() or raw.reader._buffer:  # type: ignore[attr-defined]
+                break
+    return sent
+
+
+@pytest.mark.parametrize("line", [b"x-a: " + b"b" * 4000 + b"\r\n", b"x" * 4000])
+async def test_trailers_without_end_are_refused(echo: Harness, line: bytes) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(chunked(echo, b"{}") + b"0\r\n")
+    assert await send_until_refused(raw, line * 16) < 4 << 20
+    assert (await raw.answer())[0] == 431
+    await until(lambda: echo.gateway.inference._held_bytes == 0)
+
+
+async def test_a_chunk_size_line_without_end_is_refused(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(chunked(echo) + b"2;")
+    assert await send_until_refused(raw, b"x" * 65536) < 4 << 20
+    assert (await raw.answer())[0] == 431
+
+
+async def test_a_head_without_end_is_refused_behind_a_body_nobody_read(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(b"POST /v1/embeddings HTTP/1.1\r\ncontent-length: 5\r\n\r\n")
+    assert (await raw.answer())[0] == 401
+    raw.writer.write(b"12345GET /livez HTTP/1.1\r\n")
+    assert await send_until_refused(raw, (b"x-a: " + b"b" * 4000 + b"\r\n") * 16) < 4 << 20
+    assert (await raw.answer())[0] == 431
+
+
+async def test_a_body_in_the_smallest_chunks_is_taken(echo: Harness) -> None:
+    body = json.dumps(echo_body([float(index) for index in range(5000)])).encode()
+    raw = await Raw.open(echo)
+    raw.writer.write(chunked(echo, *(body[at : at + 1] for at in range(len(body)))) + b"0\r\n\r\n")
+    assert (await raw.answer())[0] == 200
+    raw.close()
+
+
+async def test_trailers_are_no_headers(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    request = chunked(echo, BODY) + b"0\r\nx-tidegate-deadline-ms: nonsense\r\nx-request-id: mine\r\n\r\n"
+    raw.writer.write(request)
+    status, headers, _ = await raw.answer()
+    assert (status, headers["x-request-id"] == "mine") == (200, False)
+    raw.close()
+
+
+async def test_a_pipeline_is_parsed_no_further_ahead_than_it_is_served(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    count = 20_000
+    raw.writer.write(b"GET / HTTP/1.1\r\n\r\n" * count)
+    longest = 0
+    for _ in range(count):
+        assert (await raw.answer())[0] == 404
+        longest = max([longest, *(len(c.pipeline) for c in echo.server.server_state.connections)])
+    assert longest < connections.FEED_BYTES / 18 + 1
+    raw.close()
+
+
+async def test_a_long_pipeline_with_bodies_is_answered_in_order(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    bodies = [json.dumps(echo_body([float(index)], id=str(index))).encode() for index in range(500)]
+    raw.writer.write(b"".join(post(echo, body) for body in bodies))
+    for index in range(500):
+        status, _, body = await raw.answer()
+        assert (status, json.loads(body)["id"]) == (200, str(index))
+    raw.close()
+
+
+async def test_an_answer_nobody_reads_counts_as_in_flight_and_is_given_up(
+    echo: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "UNREAD_TICKS", 2)
+    host, port = echo.url[7:].split(":")
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
+    body = json.dumps(echo_body([1.5] * 1_500_000)).encode()
+    await asyncio.get_running_loop().sock_sendall(sock, post(echo, body))
+    gates = echo.gateway.inference._gates
+    await until(lambda: any(c.flow.write_paused for c in echo.server.server_state.connections), 20)
+    assert gates["tnt_a"].in_flight == 1
+    for _ in range(200):
+        tick_all(echo.server.server_state.connections)
+        await asyncio.sleep(0.01)
+        if gates["tnt_a"].in_flight == 0:
+            break
+    assert gates["tnt_a"].in_flight == 0
+    assert not echo.server.server_state.connections
+    sock.close()
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_wish_for_another_protocol_is_ignored(echo: Harness, is_chunked: bool) -> None:
+    """As Java's client asks for HTTP/2 with every first request, bodies included."""
+    wish = (
+        b"\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABk"
+    )
+    request = chunked(echo, BODY) + b"0\r\n\r\n" if is_chunked else post(echo, BODY)
+    raw = await Raw.open(echo)
+    raw.writer.write(request.replace(b"\r\nhost: test", b"\r\nhost: test" + wish))
+    assert (await raw.answer())[0] == 200
+    raw.writer.write(post(echo, BODY))
+    assert (await raw.answer())[0] == 200
+    raw.close()
+
+
+async def test_tunnels_are_refused(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(b"CONNECT test:80 HTTP/1.1\r\nhost: test\r\n\r\nGET / HTTP/1.1\r\n\r\n")
+    assert (await raw.answer())[0] == 400
+    assert await raw.is_closed()
