@@ -5,7 +5,7 @@ The database keeps the promises that can be said about one row or one pair; `ten
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser
 from django.contrib.postgres.fields import ArrayField
@@ -29,6 +29,9 @@ RESERVED_SLUGS = frozenset({
     "tenant", "tenants", "tidegate", "v1", "v2",
 })
 # fmt: on
+LIMITS = ("max_concurrency", "requests_per_s", "burst")
+EDITABLE = ("name", *LIMITS)
+"""Fields of a tenant that change after it was made."""
 KEY_SCOPES: dict[str, str] = {"infer": "Send requests to models and read what they are"}
 """Registered scopes of API keys, with what each lets its holder do."""
 
@@ -112,6 +115,10 @@ class Tenant(models.Model):
 
     def __str__(self) -> str:
         return self.slug
+
+    def facts(self) -> dict[str, Any]:
+        """What may be changed about it."""
+        return {name: getattr(self, name) for name in EDITABLE}
 
 
 class Membership(models.Model):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import IntegrityError, models, transaction
 
@@ -14,6 +16,7 @@ def save_valid(row: models.Model) -> None:
 
     Raises `Invalid` by field; `Conflict` when another transaction took the unique value in between.
     """
+    _refuse_invisible(row)
     try:
         with all_tenants("uniqueness is judged over every row"):
             row.full_clean()
@@ -23,6 +26,30 @@ def save_valid(row: models.Model) -> None:
         raise invalid(error) from error
     except IntegrityError as error:
         raise Conflict(_violation(row, error)) from error
+
+
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Control and format characters, halves of characters, line and paragraph separators."""
+_JOINERS = "\u200c\u200d"
+"""Format characters that words of some languages, and some symbols, are written with."""
+
+
+def _refuse_invisible(row: models.Model) -> None:
+    """A name is one line that reads as it is: with a line break it could never be typed to confirm a deletion,
+    with a direction mark it could pass for another one.
+    """
+    texts = {
+        field.name: field.value_from_object(row)
+        for field in row._meta.concrete_fields
+        if isinstance(field, models.CharField)
+    }
+    wrong = [name for name, text in texts.items() if isinstance(text, str) and _is_invisible(text)]
+    if wrong:
+        raise Invalid(dict.fromkeys(wrong, "Use visible characters, on one line."))
+
+
+def _is_invisible(text: str) -> bool:
+    return any(unicodedata.category(c) in _INVISIBLE and c not in _JOINERS for c in text)
 
 
 def invalid(error: ValidationError) -> Invalid:

@@ -33,6 +33,10 @@ class ActionForm(forms.Form):
                 name if name in self.fields else None, said if name in self.fields else _named(name, said)
             )
 
+    def remember(self, seen: str) -> None:
+        """Keep what the person was shown (`tenants.staleness.mark_of`), so that the action can tell when it changed."""
+        self.fields["seen"] = forms.CharField(required=False, initial=seen, widget=forms.HiddenInput)
+
     @property
     def is_multipart_form(self) -> bool:
         return self.is_multipart()
@@ -49,8 +53,9 @@ class ConfirmForm(ActionForm):
         self.fields["name"].help_text = _("Type “%(name)s” to confirm.") % {"name": expected}
 
     def clean_name(self) -> str:
-        typed: str = self.cleaned_data["name"].strip()
-        if typed != self.expected:
+        typed: str = self.cleaned_data["name"]
+        # A page shows one space where a name has several: what was read and typed counts.
+        if typed.split() != self.expected.split():
             raise forms.ValidationError(_("This is not the name."))
         return typed
 

@@ -20,12 +20,13 @@ from console.pages.overview import live_tenant, live_words
 from console.pages.snippets import curl_for
 from console.requests import ConsoleRequest
 from serving.control.catalog.access import access_model, visible_models
-from serving.control.catalog.actions import create_model, grant_model, revoke_grant, update_model
+from serving.control.catalog.actions import create_model, facts_of, grant_model, revoke_grant, update_model
 from serving.control.catalog.models import Model, Version
 from serving.control.fleet.models import Deployment
 from tenants.access import access_tenant_by_slug, require
 from tenants.models import Tenant
 from tenants.roles import Right
+from tenants.staleness import mark_of
 
 BUSY_STATES = ("pending", "starting", "loading", "warming", "draining")
 
@@ -68,7 +69,7 @@ class ModelForm(ActionForm):
         typed = self.cleaned_data
         is_public = typed["audience"] == "all"
         if "name" not in self.fields:
-            return {"description": typed["description"], "is_public": is_public}
+            return {"description": typed["description"], "is_public": is_public, "seen": typed["seen"]}
         tenants = None if is_public else list(typed["tenants"])
         return {"name": typed["name"], "description": typed["description"], "tenants": tenants}
 
@@ -161,6 +162,7 @@ def edit(request: ConsoleRequest, name: str) -> HttpResponse:
     model = access_model(request.actor, name, Right.MANAGE_MODELS)
     initial = {"description": model.description, "audience": "all" if model.is_public else "some"}
     form = ModelForm(request.POST or None, is_new=False, initial=initial)
+    form.remember(mark_of(facts_of(model)))
     if attempt(form, update_model, by=request.actor, model=model) is not None:
         return go(request, _address(model), _("Saved."))
     title = _("Edit %(name)s") % {"name": model.name}

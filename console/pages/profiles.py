@@ -16,10 +16,10 @@ from console.requests import ConsoleRequest
 from serving.control.catalog.models import Model
 from serving.control.profiles.access import access_binding, access_profile, visible_bindings, visible_profiles
 from serving.control.profiles.actions import (
-    EDITABLE,
     bind_profile,
     create_profile,
     delete_profile,
+    facts_of,
     unbind_profile,
     update_profile,
 )
@@ -28,6 +28,7 @@ from serving.profiles import ENDPOINTS
 from tenants.access import require
 from tenants.models import Tenant
 from tenants.roles import Right
+from tenants.staleness import mark_of
 
 CLASS_WORDS = {
     SlaClassChoice.INTERACTIVE: gettext_lazy("Interactive: earliest deadline first, before everything else"),
@@ -185,7 +186,8 @@ def create(request: ConsoleRequest) -> HttpResponse:
 def edit(request: ConsoleRequest, profile_id: str) -> HttpResponse:
     """What changes is shown once more, beside who is affected, before it is saved."""
     profile = access_profile(request.actor, profile_id, Right.MANAGE_PROFILES)
-    form = ProfileForm(request.POST or None, initial={name: getattr(profile, name) for name in EDITABLE})
+    form = ProfileForm(request.POST or None, initial=facts_of(profile))
+    form.remember(mark_of(facts_of(profile)))
     frame = FormPage(
         title=_("Edit %(name)s") % {"name": profile.name},
         submit=_("Review the change"),
@@ -268,7 +270,7 @@ def _changes(profile: SlaProfile, form: ProfileForm) -> list[tuple[Any, Any, Any
     return [
         (form.fields[name].label, getattr(profile, name), value)
         for name, value in form.cleaned_data.items()
-        if getattr(profile, name) != value
+        if name != "seen" and getattr(profile, name) != value
     ]
 
 

@@ -24,6 +24,7 @@ from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant
 from tenants.models import ApiKey, Membership, Tenant, UsageMinute
 from tenants.roles import Right
 from tenants.scoping import tenant_scope
+from tenants.staleness import mark_of
 
 USAGE_SPAN = timedelta(days=30)
 
@@ -162,9 +163,9 @@ def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
 @page("tenants", FORM)
 def edit(request: ConsoleRequest, slug: str) -> HttpResponse:
     tenant = access_tenant_by_slug(request.actor, slug, Right.EDIT_TENANT)
-    initial = {name: getattr(tenant, name) for name in ("name", "max_concurrency", "requests_per_s", "burst")}
     limits = request.actor.has(Right.MANAGE_TENANTS)
-    form = TenantForm(request.POST or None, tenant=tenant, limits=limits, initial=initial)
+    form = TenantForm(request.POST or None, tenant=tenant, limits=limits, initial=tenant.facts())
+    form.remember(mark_of(tenant.facts()))
     if attempt(form, update_tenant, by=request.actor, tenant=tenant) is not None:
         return go(request, _address(tenant), _("Saved. Gateways follow within a second."))
     frame = FormPage(

@@ -11,12 +11,10 @@ from tenants.actors import Actor
 from tenants.audit import changed, record
 from tenants.changes import announce
 from tenants.errors import Conflict, Invalid
-from tenants.models import RESERVED_SLUGS, Tenant
+from tenants.models import EDITABLE, LIMITS, RESERVED_SLUGS, Tenant
 from tenants.roles import Right
+from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
-
-_LIMITS = ("max_concurrency", "requests_per_s", "burst")
-_EDITABLE = ("name", *_LIMITS)
 
 
 @transaction.atomic
@@ -41,25 +39,27 @@ def create_tenant(
     )
     save_valid(tenant)
     record(
-        by=by, action="tenant.created", target=tenant, after={"slug": slug, **_facts(tenant)}, tenant=tenant
+        by=by, action="tenant.created", target=tenant, after={"slug": slug, **tenant.facts()}, tenant=tenant
     )
     announce("tenant", tenant.pk)
     return tenant
 
 
 @transaction.atomic
-def update_tenant(*, by: Actor, tenant: Tenant, **values: Any) -> Tenant:
+def update_tenant(*, by: Actor, tenant: Tenant, seen: str = "", **values: Any) -> Tenant:
     """Change `name` (its owner or admin), or `max_concurrency`, `requests_per_s`, `burst` (operators).
 
-    Only what differs is written and audited; nothing different, nothing written.
+    Only what differs is written and audited; nothing different, nothing written. Raises `Conflict` when `seen`
+    (the mark of the tenant's facts as the person saw them) is out of date.
     """
     require(by, Right.EDIT_TENANT, tenant.pk)
     _refuse_unknown(values)
     fresh = lock_tenant(tenant)
-    before, after = changed(_facts(fresh), values)
+    refuse_stale(seen, fresh.facts())
+    before, after = changed(fresh.facts(), values)
     if not after:
         return fresh
-    if any(name in _LIMITS for name in after):
+    if any(name in LIMITS for name in after):
         require(by, Right.MANAGE_TENANTS, fresh.pk)
     for name, value in after.items():
         setattr(fresh, name, value)
@@ -108,11 +108,7 @@ def _set_active(by: Actor, tenant: Tenant, *, is_active: bool, reason: str) -> T
     return fresh
 
 
-def _facts(tenant: Tenant) -> dict[str, Any]:
-    return {name: getattr(tenant, name) for name in _EDITABLE}
-
-
 def _refuse_unknown(values: dict[str, Any]) -> None:
-    unknown = {name: "This cannot be changed." for name in values if name not in _EDITABLE}
+    unknown = {name: "This cannot be changed." for name in values if name not in EDITABLE}
     if unknown:
         raise Invalid(unknown)

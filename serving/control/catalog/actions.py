@@ -34,6 +34,7 @@ from tenants.audit import changed, record
 from tenants.errors import Conflict, Invalid
 from tenants.models import Tenant
 from tenants.roles import Right
+from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
 
 Options = dict[str, options.OptionValue]
@@ -71,11 +72,15 @@ def create_model(
 
 
 @transaction.atomic
-def update_model(*, by: Actor, model: Model, description: str, is_public: bool) -> Model:
-    """Closing a public model leaves it to the tenants that hold a grant."""
+def update_model(*, by: Actor, model: Model, description: str, is_public: bool, seen: str = "") -> Model:
+    """Closing a public model leaves it to the tenants that hold a grant.
+
+    Raises `Conflict` when `seen` (`facts_of` the model as the person saw it, marked) is out of date.
+    """
     require(by, Right.MANAGE_MODELS)
     locked = _locked(model)
-    before = {"description": locked.description, "is_public": locked.is_public}
+    before = facts_of(locked)
+    refuse_stale(seen, before)
     locked.description, locked.is_public = description, is_public
     save_valid(locked)
     old, new = changed(before, {"description": description, "is_public": is_public})
@@ -83,6 +88,11 @@ def update_model(*, by: Actor, model: Model, description: str, is_public: bool) 
         record(by=by, action="model.updated", target=locked, before=old, after=new)
         publish.model(locked)
     return locked
+
+
+def facts_of(model: Model) -> dict[str, Any]:
+    """What `update_model` may change."""
+    return {"description": model.description, "is_public": model.is_public}
 
 
 @transaction.atomic

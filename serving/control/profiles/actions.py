@@ -18,6 +18,7 @@ from tenants.audit import Target, changed, record
 from tenants.errors import Conflict, Invalid, NotFound
 from tenants.models import Tenant
 from tenants.roles import Right
+from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
 
 EDITABLE = (
@@ -64,20 +65,24 @@ def create_profile(
         late_policy=late_policy,
     )
     _save(profile)
-    record(by=by, action="profile.created", target=_target(profile), after=_facts(profile))
+    record(by=by, action="profile.created", target=_target(profile), after=facts_of(profile))
     publish.profile(profile)
     return profile
 
 
 @transaction.atomic
-def update_profile(*, by: Actor, profile: SlaProfile, **values: Any) -> SlaProfile:
-    """Change any of `EDITABLE`; only what differs is written and audited."""
+def update_profile(*, by: Actor, profile: SlaProfile, seen: str = "", **values: Any) -> SlaProfile:
+    """Change any of `EDITABLE`; only what differs is written and audited.
+
+    Raises `Conflict` when `seen` (`facts_of` the profile as the person saw it, marked) is out of date.
+    """
     require(by, Right.MANAGE_PROFILES)
     unknown = {name: "This cannot be changed." for name in values if name not in EDITABLE}
     if unknown:
         raise Invalid(unknown)
     fresh = _locked(profile)
-    before, after = changed(_facts(fresh), values)
+    refuse_stale(seen, facts_of(fresh))
+    before, after = changed(facts_of(fresh), values)
     if not after:
         return fresh
     for name, value in after.items():
@@ -93,7 +98,7 @@ def delete_profile(*, by: Actor, profile: SlaProfile) -> None:
     """Raises `Conflict` while something is bound to it."""
     require(by, Right.MANAGE_PROFILES)
     fresh = _locked(profile)
-    target, before = _target(fresh), _facts(fresh)
+    target, before = _target(fresh), facts_of(fresh)
     try:
         fresh.delete()
     except ProtectedError as error:
@@ -178,7 +183,7 @@ def _refuse_infinite(profile: SlaProfile) -> None:
         raise Invalid(wrong)
 
 
-def _facts(profile: SlaProfile) -> dict[str, Any]:
+def facts_of(profile: SlaProfile) -> dict[str, Any]:
     return {name: getattr(profile, name) for name in EDITABLE}
 
 
