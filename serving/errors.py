@@ -33,9 +33,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+MAX_MESSAGE_CHARS = 1000
+MAX_PARAM_CHARS = 200
+
 
 class DataPlaneError(Exception):
-    """Base. `message` is safe to show a client; `numbers` are the facts behind a refusal."""
+    """Base. `message` is safe to show a client; `numbers` are the facts behind a refusal.
+
+    Messages and names quote what a client sent, so both are cut: nobody gets, or logs, megabytes back.
+    """
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
@@ -49,9 +55,11 @@ class DataPlaneError(Exception):
         retry_after_s: float | None = None,
         numbers: dict[str, Any] | None = None,
     ) -> None:
+        if len(message) > MAX_MESSAGE_CHARS:
+            message = message[:MAX_MESSAGE_CHARS] + "…"
         super().__init__(message)
         self.message = message
-        self.param = param
+        self.param = param[:MAX_PARAM_CHARS] if param else param
         self.retry_after_s = retry_after_s
         self.numbers = numbers or {}
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 from serving.contract import VersionEntry
@@ -13,15 +12,15 @@ from serving.errors import (
     DataPlaneError,
     Draining,
     InvalidRequest,
-    QueueFull,
     UnsupportedMediaType,
     from_code,
 )
 from serving.gateway.admission import TenantGate
 from serving.gateway.auth import Authenticator
 from serving.gateway.dispatch import Dispatcher
-from serving.gateway.exchange import Exchange
+from serving.gateway.exchange import SMALL_BODY_BYTES, Exchange
 from serving.gateway.inputs import Inputs, Texts, TokenLists, check_rows, pack_tokens
+from serving.gateway.large import Room, Turns
 from serving.gateway.metrics import Metrics
 from serving.gateway.pending import Answer, Payload, Pending
 from serving.gateway.receipts import receipt_lines, spent
@@ -32,6 +31,7 @@ from serving.gateway.usage import Usage
 from serving.wire import Stages
 
 DEADLINE_HEADER = b"x-tidegate-deadline-ms"
+MANY_IDS = 20_000
 MAX_HELD_BYTES = 1 << 30
 """Large bodies held at one time, all tenants together."""
 _REFUSED_TYPES = (b"multipart/", b"image/", b"audio/", b"video/", b"application/xml", b"text/html")
@@ -78,7 +78,8 @@ class Inference:
         self._max_body_bytes = max_body_bytes
         self._share = share
         self._gates: dict[str, TenantGate] = {}
-        self._held_bytes = 0
+        self._room = Room(MAX_HELD_BYTES)
+        self._turns = Turns()
         self.is_draining = False
 
     async def serve(
@@ -95,7 +96,7 @@ class Inference:
             if not size_bytes:
                 await self._parsed(exchange, grant, parse, endpoint)
             else:
-                with self._room(size_bytes):
+                with self._room.hold(grant.tenant.id, size_bytes):
                     await self._parsed(exchange, grant, parse, endpoint)
         except DataPlaneError as error:
             self._count_refusal(exchange, grant, endpoint, error)
@@ -115,21 +116,12 @@ class Inference:
         exchange.tenant_id = grant.tenant.id
         return grant
 
-    @contextlib.contextmanager
-    def _room(self, size_bytes: int) -> Iterator[None]:
-        """Memory for a large body while its request lives. Raises `QueueFull`."""
-        held = self._held_bytes + size_bytes
-        if held > MAX_HELD_BYTES:
-            numbers = {"held_bytes": self._held_bytes, "limit_bytes": MAX_HELD_BYTES}
-            raise QueueFull("this gateway holds too many large bodies", retry_after_s=0.5, numbers=numbers)
-        self._held_bytes = held
-        try:
-            yield
-        finally:
-            self._held_bytes -= size_bytes
-
     async def _parsed(self, exchange: Exchange, grant: Grant, parse: Parse, endpoint: str) -> None:
-        call, name = parse(await exchange.read_body(self._max_body_bytes))
+        body = await exchange.read_body(self._max_body_bytes)
+        if len(body) <= SMALL_BODY_BYTES:
+            call, name = parse(body)
+        else:
+            call, name = await self._turns.take(grant.tenant.id, lambda: parse(body))
         lane = exchange.lane
         if lane is None:
             lane = exchange.lane = self._router.lane(grant, name, None, endpoint)
@@ -149,7 +141,7 @@ class Inference:
             )
         lane.series.pending += 1
         try:
-            payload = await self._payload(grant, lane, call.inputs(lane.version))
+            payload = await self._payload(grant, lane, await self._inputs(exchange, lane, call))
             deadline = exchange.started_ns / 1e9 + _deadline_s(lane, call, exchange.headers)
             pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline)
             answer = await self._outcome(exchange, pending)
@@ -163,6 +155,11 @@ class Inference:
             lane.series.pending -= 1
             gate.leave()
 
+    async def _inputs(self, exchange: Exchange, lane: Lane, call: Call) -> Inputs:
+        if not exchange.large_body_bytes(self._max_body_bytes):
+            return call.inputs(lane.version)
+        return await self._turns.take(lane.tenant_id, lambda: call.inputs(lane.version))
+
     async def _payload(self, grant: Grant, lane: Lane, inputs: Inputs) -> Payload:
         if isinstance(inputs, Payload):
             return inputs
@@ -173,7 +170,9 @@ class Inference:
     async def _checked(self, lane: Lane, inputs: TokenLists) -> Payload:
         tokeniser = self._tokenisers.ready(lane.version.id) or await self._tokenisers.wait(lane.version)
         check_rows(len(inputs.rows), "input")
-        return pack_tokens(tokeniser.check_ids(inputs.rows))
+        if sum(map(len, inputs.rows)) <= MANY_IDS:
+            return pack_tokens(tokeniser.check_ids(inputs.rows))
+        return await self._turns.take(lane.tenant_id, lambda: pack_tokens(tokeniser.check_ids(inputs.rows)))
 
     async def _outcome(self, exchange: Exchange, pending: Pending) -> Answer:
         """Waits for the one outcome; a client that leaves cancels what it asked for."""

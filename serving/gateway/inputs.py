@@ -10,6 +10,7 @@ from serving.gateway.pending import Payload
 from serving.wire import TensorHead
 
 MAX_ROWS = 4096
+MAX_TOKEN_IDS = MAX_ROWS * 512
 
 
 class Texts(NamedTuple):

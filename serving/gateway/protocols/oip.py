@@ -20,6 +20,10 @@ from serving.gateway.routing import Lane
 from serving.wire import TensorHead
 
 ENDPOINT = "infer"
+MAX_TENSORS = 256
+MAX_DIMENSION = 2**31 - 1
+MAX_TIMEOUT_US = 10**12
+"""Longer ones are taken for this: no deadline is longer."""
 SERVER = {"name": "tidegate", "version": "0.1.0", "extensions": ["binary_tensor_data", "schedule_policy"]}
 TEXT_INPUT = TensorSpec(name="text", datatype="BYTES", shape=(-1,))
 HEADER_LENGTH = b"inference-header-content-length"
@@ -27,23 +31,44 @@ JSON_TYPE = b"content-type: application/json\r\n"
 BINARY_TYPE = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
 
 
+Scalar = int | float | str | bool | None
+
+
+# Only what is known is read: of megabytes in some other parameter no object is made.
+class InputParameters(msgspec.Struct):
+    binary_data_size: Scalar = None
+
+
+class OutputParameters(msgspec.Struct):
+    binary_data: Scalar = None
+    classification: Scalar = None
+
+
+class RequestParameters(msgspec.Struct):
+    binary_data_output: Scalar = None
+    timeout: Scalar = None
+    sequence_id: Scalar = None
+    sequence_start: Scalar = None
+    sequence_end: Scalar = None
+
+
 class InputTensor(msgspec.Struct):
     name: str
     shape: list[int]
     datatype: str
-    parameters: dict[str, Any] = {}
+    parameters: InputParameters | None = None
     data: msgspec.Raw = msgspec.Raw()
 
 
 class OutputWish(msgspec.Struct):
     name: str
-    parameters: dict[str, Any] = {}
+    parameters: OutputParameters | None = None
 
 
 class InferBody(msgspec.Struct):
     inputs: list[InputTensor]
     id: str = ""
-    parameters: dict[str, Any] = {}
+    parameters: RequestParameters | None = None
     outputs: list[OutputWish] | None = None
 
 
@@ -65,8 +90,8 @@ class InferCall:
         self.body: InferBody | None = (
             None if json_bytes == 0 and length is not None else _parse(content, json_bytes)
         )
-        parameters = self.body.parameters if self.body is not None else {}
-        self.timeout_us = _timeout_us(parameters) if parameters else None
+        parameters = self.body.parameters if self.body is not None else None
+        self.timeout_us = _timeout_us(parameters) if parameters is not None else None
 
     def inputs(self, version: VersionEntry) -> Inputs:
         """Raises `InvalidTensor` or `InvalidRequest`."""
@@ -82,10 +107,8 @@ class InferCall:
                 raise InvalidTensor("inputs disagree about the batch dimension", param=tensor.name)
             rows = tensor.shape[0]
         check_rows(rows, "inputs")
-        if self.body is not None and self.body.outputs and version.outputs:
-            places = {spec.name: index for index, spec in enumerate(version.outputs)}
-            for wish in self.body.outputs:
-                _place(places, wish)
+        if self.body is not None and self.body.outputs:
+            _check_wishes(self.body.outputs, version)
         if version.engine == "encoder":
             return Texts(_texts(given[0], datas[0]))
         return _payload(given, datas, rows)
@@ -126,7 +149,7 @@ class InferCall:
             raise InvalidRequest(f"the shape of {spec.name!r} does not follow from a raw binary request")
         else:
             shape[0] = size // max(1, item_bytes * math.prod(shape[1:]))
-        parameters = {"binary_data_size": size}
+        parameters = InputParameters(binary_data_size=size)
         return [InputTensor(name=spec.name, shape=shape, datatype=spec.datatype, parameters=parameters)]
 
     def _datas(self, given: list[InputTensor]) -> list[msgspec.Raw | memoryview]:
@@ -134,7 +157,7 @@ class InferCall:
         out: list[msgspec.Raw | memoryview] = []
         at = 0
         for tensor in given:
-            size = tensor.parameters.get("binary_data_size") if tensor.parameters else None
+            size = tensor.parameters.binary_data_size if tensor.parameters is not None else None
             if size is None:
                 if not tensor.data:
                     raise InvalidTensor(f"input {tensor.name!r} has no data", param=tensor.name)
@@ -153,18 +176,32 @@ class InferCall:
         """Which outputs go out, in which order, and whether raw."""
         if self.body is None:
             return [(index, True) for index in range(len(heads))]
-        is_binary = bool(self.body.parameters and self.body.parameters.get("binary_data_output", False))
+        parameters = self.body.parameters
+        is_binary = parameters is not None and bool(parameters.binary_data_output)
         wishes = self.body.outputs
         if not wishes:
             return [(index, is_binary) for index in range(len(heads))]
         places = {head.name: index for index, head in enumerate(heads)}
-        return [
-            (_place(places, wish), bool(wish.parameters.get("binary_data", is_binary))) for wish in wishes
-        ]
+        return [(_place(places, wish), _is_binary(wish, is_binary)) for wish in wishes]
+
+
+def _check_wishes(wishes: list[OutputWish], version: VersionEntry) -> None:
+    """Each output once: a short request must not ask for any number of copies of its answer."""
+    if len({wish.name for wish in wishes}) != len(wishes):
+        raise InvalidRequest("outputs must hold each name once", param="outputs")
+    if version.outputs:
+        places = {spec.name: index for index, spec in enumerate(version.outputs)}
+        for wish in wishes:
+            _place(places, wish)
+
+
+def _is_binary(wish: OutputWish, default: bool) -> bool:
+    is_binary = wish.parameters.binary_data if wish.parameters is not None else None
+    return default if is_binary is None else bool(is_binary)
 
 
 def _place(places: dict[str, int], wish: OutputWish) -> int:
-    if wish.parameters.get("classification"):
+    if wish.parameters is not None and wish.parameters.classification:
         raise InvalidRequest("the classification extension is not supported", param="outputs")
     place = places.get(wish.name)
     if place is None:
@@ -182,23 +219,39 @@ def _header_length(length: bytes, size: int) -> int:
 
 def _parse(content: bytes, json_bytes: int) -> InferBody:
     try:
-        return _decode(content if json_bytes == len(content) else memoryview(content)[:json_bytes])
+        body = _decode(content if json_bytes == len(content) else memoryview(content)[:json_bytes])
     except msgspec.ValidationError as error:
         raise InvalidRequest(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidJson(f"the body is not valid JSON: {error}") from None
+    _check_counts(body)
+    return body
 
 
-def _timeout_us(parameters: dict[str, Any]) -> int | None:
+def _check_counts(body: InferBody) -> None:
+    """What no version can take is let go of at once, not when the request's turn comes."""
+    for name, listed in (("inputs", body.inputs), ("outputs", body.outputs or ())):
+        if len(listed) > MAX_TENSORS:
+            message = f"{name} holds {len(listed)} tensors, more than {MAX_TENSORS}"
+            raise InvalidRequest(message, param=name, numbers={"max_tensors": MAX_TENSORS})
+    for tensor in body.inputs:
+        if len(tensor.shape) > tensors.MAX_RANK:
+            message = (
+                f"input {tensor.name!r} has {len(tensor.shape)} dimensions, more than {tensors.MAX_RANK}"
+            )
+            raise InvalidTensor(message, param=tensor.name)
+
+
+def _timeout_us(parameters: RequestParameters) -> int | None:
     for name in ("sequence_id", "sequence_start", "sequence_end"):
-        if parameters.get(name):
+        if getattr(parameters, name):
             raise InvalidRequest("the sequence extension is not supported", param=name)
-    timeout = parameters.get("timeout")
+    timeout = parameters.timeout
     if timeout is None or timeout == 0:
         return None
     if not isinstance(timeout, int) or isinstance(timeout, bool) or timeout < 0:
         raise InvalidRequest("parameters.timeout is a whole number of microseconds", param="timeout")
-    return timeout
+    return min(timeout, MAX_TIMEOUT_US)
 
 
 def _check_names(given: list[InputTensor], specs: tuple[TensorSpec, ...]) -> None:
@@ -216,7 +269,7 @@ def _check_names(given: list[InputTensor], specs: tuple[TensorSpec, ...]) -> Non
 
 def _check_spec(tensor: InputTensor, spec: TensorSpec | None, version: VersionEntry) -> None:
     name, shape = tensor.name, tensor.shape
-    if not 1 <= len(shape) <= tensors.MAX_RANK or min(shape) < 0:
+    if not 1 <= len(shape) <= tensors.MAX_RANK or min(shape) < 0 or max(shape) > MAX_DIMENSION:
         raise InvalidTensor(f"input {name!r}: {shape} is not a shape with a batch dimension", param=name)
     if spec is None:
         return

@@ -12,9 +12,10 @@ import orjson
 
 from serving.contract import ModelEntry, VersionEntry
 from serving.errors import DataPlaneError, EngineFailed, InvalidJson, InvalidRequest
-from serving.gateway.inputs import Inputs, Texts, TokenLists, check_rows
+from serving.gateway.inputs import MAX_ROWS, MAX_TOKEN_IDS, Inputs, Texts, TokenLists, check_rows
 from serving.gateway.pending import Answer, Payload
 from serving.gateway.routing import Lane
+from serving.gateway.tensors import COUNTED_BYTES, least_strings
 from serving.wire import TensorHead
 
 ENDPOINT = "embeddings"
@@ -90,6 +91,8 @@ class EmbeddingsCall:
 
 def _inputs(raw: memoryview) -> Inputs:
     """The four forms of `input`, told apart by how they begin."""
+    if len(raw) > COUNTED_BYTES:
+        _check_counts(bytes(raw))
     head = bytes(raw[:64]).lstrip(_SPACE)
     if not head.startswith(b"["):
         texts = [_decode_text(raw)]
@@ -103,6 +106,19 @@ def _inputs(raw: memoryview) -> Inputs:
     if not all(texts):
         raise InvalidRequest("input must not hold an empty string", param="input")
     return Texts(texts)
+
+
+def _check_counts(raw: bytes) -> None:
+    """Raises `InvalidRequest` for lists of far too many items, before they are made."""
+    strings = least_strings(raw)
+    check_rows(max(1, strings), "input")
+    if not strings and raw.count(b",") >= MAX_TOKEN_IDS:
+        numbers = {"max_token_ids": MAX_TOKEN_IDS}
+        raise InvalidRequest(
+            f"a request holds at most {MAX_TOKEN_IDS} token ids", param="input", numbers=numbers
+        )
+    if not strings and raw.count(b"[") > MAX_ROWS + 1:
+        check_rows(raw.count(b"[") - 1, "input")
 
 
 def _token_lists(rows: list[list[int]]) -> TokenLists:

@@ -39,7 +39,7 @@ async def test_trailers_without_end_are_refused(echo: Harness, line: bytes) -> N
     raw.writer.write(chunked(echo, b"{}") + b"0\r\n")
     assert await send_until_refused(raw, line * 16) < 4 << 20
     assert (await raw.answer())[0] == 431
-    await until(lambda: echo.gateway.inference._held_bytes == 0)
+    await until(lambda: echo.gateway.inference._room.held_bytes == 0)
 
 
 async def test_a_chunk_size_line_without_end_is_refused(echo: Harness) -> None:
@@ -141,3 +141,97 @@ async def test_tunnels_are_refused(echo: Harness) -> None:
     raw.writer.write(b"CONNECT test:80 HTTP/1.1\r\nhost: test\r\n\r\nGET / HTTP/1.1\r\n\r\n")
     assert (await raw.answer())[0] == 400
     assert await raw.is_closed()
+
+
+# ---------------------------------------------------------------- bodies
+
+
+async def infer(harness: Harness, body: bytes, token: str = "") -> tuple[int, dict[str, object]]:
+    headers = {"authorization": f"Bearer {token}"} if token else harness.auth
+    response = await harness.client.post("/v2/models/echo/infer", content=body, headers=headers)
+    return response.status_code, response.json()
+
+
+async def test_each_output_goes_out_once_however_often_it_is_named(echo: Harness) -> None:
+    status, answer = await infer(echo, json.dumps(echo_body(outputs=[{"name": "y"}] * 2)).encode())
+    assert (status, answer["code"]) == (400, "invalid_request")
+
+
+async def test_unknown_parameters_cost_nothing_however_large_they_are(echo: Harness) -> None:
+    """No object is made of them, so that a megabyte of brackets does not become a hundred of memory."""
+    junk = b'{"a":[' + b",".join([b"[]"] * 300_000) + b"]}"
+    body = BODY[:-1] + b',"parameters":' + junk + b"}"
+    assert (await infer(echo, body))[0] == 200
+
+
+@pytest.mark.parametrize("timeout", [10**30, 10**300, 10**400, 2**63])
+async def test_a_timeout_beyond_all_measure_is_no_defect_of_ours(echo: Harness, timeout: int) -> None:
+    body = json.dumps(echo_body(parameters={"timeout": timeout})).encode()
+    assert (await infer(echo, body))[0] in (200, 400)
+
+
+@pytest.mark.parametrize("shape", [[1, 2**31], [1, 2**63, 0], [1, 10**30, 0], [1] * 9, [1] * 100_000])
+@pytest.mark.parametrize("is_declared", [False, True])
+async def test_a_shape_beyond_all_measure_is_refused(
+    echo: Harness, shape: list[int], is_declared: bool
+) -> None:
+    if not is_declared:
+        echo.publish_model(inputs=())
+        await until(lambda: not echo.gateway._snapshot.versions["mv_echo"].inputs)
+    tensor = {"name": "x", "shape": shape, "datatype": "FP32", "data": []}
+    status, answer = await infer(echo, json.dumps({"inputs": [tensor]}).encode())
+    assert (status, answer["code"]) == (400, "invalid_tensor")
+    assert (await echo.infer()).status_code == 200
+
+
+async def test_more_tensors_than_any_model_takes_are_refused(echo: Harness) -> None:
+    tensor = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}
+    status, answer = await infer(echo, json.dumps({"inputs": [tensor] * 300}).encode())
+    assert (status, answer["code"]) == (400, "invalid_request")
+    status, answer = await infer(echo, json.dumps(echo_body(outputs=[{"name": "y"}] * 300)).encode())
+    assert (status, answer["code"]) == (400, "invalid_request")
+
+
+async def test_an_error_does_not_send_back_megabytes(echo: Harness) -> None:
+    tensor = {"name": "n" * 500_000, "shape": [1, 1], "datatype": "FP32", "data": [1.0]}
+    response = await echo.client.post(
+        "/v2/models/echo/infer", content=json.dumps({"inputs": [tensor]}), headers=echo.auth
+    )
+    assert (response.status_code, len(response.content) < 5000) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['["a"' + ',"a"' * 20_000 + "]", "[[1]" + ",[1]" * 20_000 + "]", "[" + "1," * 2_200_000 + "1]"],
+)
+async def test_long_lists_are_refused_before_they_are_made(encoder: Harness, text: str) -> None:
+    content = f'{{"model":"mini","input":{text}}}'
+    response = await encoder.client.post("/v1/embeddings", content=content, headers=encoder.auth)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "input")
+
+
+async def test_long_texts_full_of_quotes_and_commas_are_taken(encoder: Harness) -> None:
+    texts = ['w1 "quoted", [and] \\ w2' * 100] * 64
+    body = {"model": "mini", "input": texts}
+    assert len(json.dumps(body)) > 100_000
+    response = await encoder.client.post("/v1/embeddings", json=body, headers=encoder.auth)
+    assert (response.status_code, len(response.json()["data"])) == (200, 64)
+
+
+async def test_one_tenants_large_bodies_leave_room_for_the_others(
+    echo: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(echo.gateway.inference._room, "_limit_bytes", 1_000_000)
+    echo.publish_tenant("tnt_b")
+    other = echo.publish_key("tnt_b")
+    await until(lambda: len(echo.gateway._snapshot.keys) == 2)
+    slow = [await Raw.open(echo) for _ in range(12)]
+    for raw in slow:
+        raw.writer.write(post(echo, b"{", length=100_000))
+    large = json.dumps(echo_body(parameters={"junk": "x" * 100_000})).encode()
+    await until(lambda: echo.gateway.inference._room.held_bytes == 500_000)
+    assert (await infer(echo, large))[0] == 429
+    assert (await infer(echo, large, other))[0] == 200
+    for raw in slow:
+        raw.close()
+    await until(lambda: echo.gateway.inference._room.held_bytes == 0)
