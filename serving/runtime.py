@@ -37,11 +37,14 @@ class Runtime:
         return self.state_dir / "artifacts"
 
 
-def read(environ: Mapping[str, str] = os.environ) -> Runtime:
-    """Raises `ValueError` naming the variable when one is missing or malformed."""
+def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) -> Runtime:
+    """Raises `ValueError` naming the variable when one is missing or malformed.
+
+    Who digests no keys (the agent) needs no pepper, and is given none.
+    """
     state_dir = Path(environ.get("TIDEGATE_STATE_DIR", PROJECT_DIR / "var")).resolve()
     pepper = environ.get("TIDEGATE_KEY_PEPPER", "")
-    if len(pepper) < 16:
+    if needs_pepper and len(pepper) < 16:
         raise ValueError("TIDEGATE_KEY_PEPPER must hold at least 16 characters (manage.py up creates one)")
     return Runtime(
         state_dir=state_dir,

@@ -26,7 +26,12 @@ _ADD = f"""
     ON CONFLICT ({", ".join(_DIMENSION)}) DO UPDATE
     SET {", ".join(f"{count} = ledger.{count} + excluded.{count}" for count in _COUNTS)}
 """  # noqa: S608
-_TOUCH_KEY = "UPDATE tenants_apikey SET last_used_at = greatest(last_used_at, %s) WHERE id = %s"
+_TOUCH_KEY = (
+    "UPDATE tenants_apikey SET last_used_at = greatest(last_used_at, least(%s, now()))"
+    " WHERE id = %s AND tenant_id = %s"
+)
+MAX_COUNT = 1 << 53
+"""Of one row of a report: beyond it no gateway counted honestly, and sums in the ledger could overflow."""
 
 
 class CountedMinute(Protocol):
@@ -65,12 +70,14 @@ def record_usage(process: str, rows: Iterable[CountedMinute]) -> None:
     """Add the counts of one report to the ledger.
 
     Adding twice counts twice: the caller applies a report once, and in the transaction that marks it so.
-    Raises `django.db.IntegrityError` for counts below zero; the whole report is then left out.
+    Raises `django.db.IntegrityError` for counts below zero, `ValueError` for absurd ones; the whole report is
+    then left out.
     """
     # One order for everybody: two reports that touch the same rows then wait, and never deadlock.
     ordered = sorted(rows, key=lambda row: [getattr(row, name) for name in _DIMENSION])
     if not ordered:
         return
+    _refuse_absurd(ordered)
     tenant_names, key_names = _names(ordered)
     _warn_of_unknown(process, ordered, tenant_names)
     with connection.cursor() as cursor:
@@ -92,15 +99,23 @@ def _values(row: CountedMinute, tenants: dict[str, str], keys: dict[str, str]) -
     return [*dimension, *names, *(getattr(row, count) for count in _COUNTS)]
 
 
-def _last_minutes(rows: Sequence[CountedMinute]) -> list[tuple[datetime, str]]:
-    latest: dict[str, int] = {}
+def _last_minutes(rows: Sequence[CountedMinute]) -> list[tuple[datetime, str, str]]:
+    latest: dict[tuple[str, str], int] = {}
     for row in rows:
-        latest[row.key_id] = max(row.minute, latest.get(row.key_id, 0))
-    return [(_time(latest[key_id]), key_id) for key_id in sorted(latest)]
+        key = (row.key_id, row.tenant_id)
+        latest[key] = max(row.minute, latest.get(key, 0))
+    return [(_time(latest[key]), *key) for key in sorted(latest)]
 
 
 def _time(minute: int) -> datetime:
     return datetime.fromtimestamp(minute, UTC)
+
+
+def _refuse_absurd(rows: Sequence[CountedMinute]) -> None:
+    for row in rows:
+        for name in _COUNTS:
+            if getattr(row, name) > MAX_COUNT:
+                raise ValueError(f"{name} of {getattr(row, name)} in one minute")
 
 
 def _warn_of_unknown(process: str, rows: Sequence[CountedMinute], known: dict[str, str]) -> None:

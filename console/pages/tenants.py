@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.db.models import Count, Q
+from django.db.models import Count, F, Q
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -20,6 +20,7 @@ from console.pages.listing import listing
 from console.pages.promises import promises_of
 from console.requests import ConsoleRequest
 from tenants.access import access_tenant_by_slug, require, visible_tenants
+from tenants.actions.keys import MAX_ACTIVE_KEYS
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
 from tenants.models import ApiKey, Membership, Tenant, UsageMinute
 from tenants.roles import Right
@@ -27,6 +28,8 @@ from tenants.scoping import tenant_scope
 from tenants.staleness import mark_of
 
 USAGE_SPAN = timedelta(days=30)
+RECENT_KEYS = 50
+"""Revoked keys that are still listed."""
 
 
 class TenantForm(ActionForm):
@@ -144,7 +147,9 @@ def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
     rights = {right.value for right in request.actor.rights_in(tenant.pk)}
     with tenant_scope(tenant.pk):
         members = list(Membership.objects.select_related("user"))
-        keys = list(ApiKey.objects.order_by("revoked_at", "-created_at")[:100])
+        # Active ones first, and all of them: a key that is not listed cannot be revoked.
+        newest = F("revoked_at").desc(nulls_first=True)
+        keys = list(ApiKey.objects.order_by(newest, "-created_at")[: MAX_ACTIVE_KEYS + RECENT_KEYS])
         usage = _usage(request, tenant)
     return show(
         request,

@@ -23,7 +23,7 @@ from console.embedded.identity import ourselves
 from console.embedded.lock import DirectoryLock
 from console.embedded.services import EmbeddedServices, Service
 from console.processes.environment import platform_environment
-from console.processes.fleet import MANAGE, ProcessSpec, owned, processes_of
+from console.processes.fleet import MANAGE, ProcessSpec, environment_of, owned, processes_of
 from console.processes.options import UpOptions
 from console.processes.ports import require_free
 from console.processes.supervised import Supervised, describe_exit
@@ -182,7 +182,7 @@ class Platform:
 
     def _supervise(self, spec: ProcessSpec) -> None:
         process = owned(spec, self.options)
-        environment = self.environment | spec.environment
+        environment = environment_of(spec, self.environment)
         cores = self.options.cpu_cores.get(spec.name.split("-")[0], ())
         supervised = Supervised(process, lambda: process.start(environment, cores), self._say)
         self.supervised[spec.name] = supervised

@@ -26,7 +26,7 @@ def main() -> int:
     os.umask(0o077)
     logs.configure({"level": os.environ.get("TIDEGATE_LOG_LEVEL", "INFO")})
     try:
-        settings = runtime.read()
+        settings = runtime.read(needs_pepper=False)
         _require_alone(settings)
         uvloop.run(_run(settings))
     except ValueError as error:

@@ -8,9 +8,11 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from tenants.access import require
+from tenants.actions.tenants import lock_tenant
 from tenants.actors import Actor
 from tenants.audit import record
 from tenants.changes import announce
@@ -22,6 +24,8 @@ from tenants.scoping import tenant_scope
 from tenants.validation import save_valid
 
 MAX_ALLOWED_MODELS = 100
+MAX_ACTIVE_KEYS = 200
+"""Of one tenant: every gateway holds every active key, and a page lists them all."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -35,11 +39,15 @@ def create_key(
     allowed_models: Sequence[str] | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
-    """Returns the key and its token; the token exists nowhere else and cannot be shown again."""
+    """Returns the key and its token; the token exists nowhere else and cannot be shown again.
+
+    Raises `Conflict` for a tenant that has `MAX_ACTIVE_KEYS` already.
+    """
     require(by, Right.MANAGE_KEYS, tenant.pk)
     wanted = sorted(set(scopes))
     models = None if allowed_models is None else sorted(set(allowed_models))
     _check(wanted, models, expires_at)
+    _leave_room(tenant)
     fresh = new_token()
     key = ApiKey(
         id=fresh.id,
@@ -81,6 +89,15 @@ def revoke_key(*, by: Actor, key: ApiKey) -> ApiKey:
     )
     announce("key", revoked.pk)
     return revoked
+
+
+def _leave_room(tenant: Tenant) -> None:
+    lock_tenant(tenant)  # two keys at once must not both be the last one
+    with tenant_scope(tenant.pk):
+        is_live = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
+        active = ApiKey.objects.filter(is_live, revoked_at__isnull=True).count()
+    if active >= MAX_ACTIVE_KEYS:
+        raise Conflict(f"The tenant has {active} active keys. Revoke those that nothing uses any more.")
 
 
 def _check(scopes: list[str], models: list[str] | None, expires_at: datetime | None) -> None:

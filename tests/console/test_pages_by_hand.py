@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.http import HttpResponse
@@ -17,10 +18,12 @@ from serving.control.catalog.actions import record_validation
 from serving.control.catalog.models import Model, Version
 from serving.control.fleet.models import Deployment, Host
 from serving.control.profiles.models import ProfileBinding, SlaProfile
+from tenants.actions.keys import create_key
 from tenants.keys import parse_token
 from tenants.models import ApiKey, AuditEvent, Membership, Tenant, User
 from tenants.scoping import all_tenants
 from tests.console.conftest import World
+from tests.tenants.conftest import SYSTEM
 
 TOKEN = re.compile(r"tg_[a-z0-9]{12}_[A-Za-z0-9_-]{43}")
 PROFILE = {
@@ -206,3 +209,12 @@ def _measure(version: Version) -> None:
         memory_bytes=1 << 20,
     )
     assert record_validation(report)
+
+
+def test_every_active_key_can_be_found_and_revoked_however_many_are_gone(world: World) -> None:
+    for number in range(60):
+        gone, _ = create_key(by=SYSTEM, tenant=world.cast.tenant, name=f"gone {number}")
+        ApiKey.objects.filter(pk=gone.pk).update(revoked_at=timezone.now())
+    with patch("console.pages.tenants.MAX_ACTIVE_KEYS", 1):
+        page = world.client("owner").get(reverse("tenant", args=["acme"])).content.decode()
+    assert reverse("key_revoke", args=[world.key.pk]) in page

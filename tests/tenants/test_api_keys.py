@@ -12,6 +12,7 @@ from django.core import serializers
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from tenants.actions import keys
 from tenants.actions.keys import create_key, revoke_key
 from tenants.errors import Conflict, Invalid
 from tenants.keys import digest_secret, parse_token
@@ -115,3 +116,15 @@ def test_the_digest_is_never_serialised(team: Cast) -> None:
     with all_tenants("a test"):
         text = serializers.serialize("json", ApiKey.objects.all())
     assert "digest" not in text
+
+
+def test_a_tenant_holds_a_bounded_number_of_active_keys(team: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every gateway keeps them all in memory, and a page lists them all."""
+    monkeypatch.setattr(keys, "MAX_ACTIVE_KEYS", 2)
+    first, _ = create_key(by=SYSTEM, tenant=team.tenant, name="a")
+    create_key(by=SYSTEM, tenant=team.tenant, name="b")
+    with pytest.raises(Conflict, match="2 active keys"):
+        create_key(by=SYSTEM, tenant=team.tenant, name="c")
+    create_key(by=SYSTEM, tenant=team.other, name="c")
+    revoke_key(by=SYSTEM, key=first)
+    create_key(by=SYSTEM, tenant=team.tenant, name="c")

@@ -148,3 +148,15 @@ def test_events_number_themselves_in_order(team: Cast) -> None:
 
 def test_changed_names_both_sides() -> None:
     assert changed({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5}) == ({"b": 2}, {"b": 5})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_counts_of_tokens_are_no_secrets() -> None:
+    with transaction.atomic():
+        event = record(
+            by=SYSTEM,
+            action="x.done",
+            target=Target("x", "1", "x"),
+            after={"max_tokens": 256, "tokens": 3, "id_token": "t"},
+        )
+    assert event.after == {"max_tokens": 256, "tokens": 3, "id_token": "***"}

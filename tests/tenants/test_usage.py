@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.utils import timezone
 
 from serving.contract import UsageRow
 from tenants.actions.keys import create_key
@@ -16,7 +17,7 @@ from tenants.scoping import all_tenants, tenant_scope
 from tenants.usage import record_usage
 from tests.tenants.conftest import SYSTEM, Cast, build_cast
 
-MINUTE = 1_800_000_000
+MINUTE = 1_764_000_000
 
 
 def row(team: Cast, **values: Any) -> UsageRow:
@@ -118,3 +119,22 @@ def test_reports_that_meet_in_the_same_rows_lose_nothing() -> None:
         thread.join(timeout=60)
     with tenant_scope(team.tenant.pk):
         assert list(UsageMinute.objects.values_list("requests", flat=True)) == [200] * 8
+
+
+def test_an_absurd_count_leaves_the_report_out_and_the_ledger_open(team: Cast) -> None:
+    """A sum at the end of its column's range would refuse every honest report after it."""
+    with pytest.raises(ValueError, match="device_us"):
+        record_usage("gateway-1", [row(team), row(team, model="b", device_us=(1 << 63) - 1)])
+    record_usage("gateway-1", [row(team)])
+    with tenant_scope(team.tenant.pk):
+        assert UsageMinute.objects.get().requests == 10
+
+
+def test_a_key_was_last_used_in_no_future_and_by_its_own_tenant_only(team: Cast) -> None:
+    key, _ = create_key(by=SYSTEM, tenant=team.tenant, name="bot")
+    record_usage("gateway-1", [row(team, key_id=key.pk, tenant_id=team.other.pk)])
+    key.refresh_from_db()
+    assert key.last_used_at is None
+    record_usage("gateway-1", [row(team, key_id=key.pk, minute=4_000_000_000)])
+    key.refresh_from_db()
+    assert key.last_used_at is not None and key.last_used_at <= timezone.now()

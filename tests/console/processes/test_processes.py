@@ -15,7 +15,7 @@ from console.embedded.errors import ServiceError
 from console.embedded.owned import OwnedProcess
 from console.processes.backoff import Backoff
 from console.processes.environment import platform_environment, stored_secrets
-from console.processes.fleet import processes_of
+from console.processes.fleet import environment_of, processes_of
 from console.processes.options import UpOptions, add_arguments, from_arguments, parse_cores
 from console.processes.ports import require_free
 from console.processes.supervised import Supervised, describe_exit
@@ -170,3 +170,12 @@ def test_a_process_that_ignores_a_polite_signal_is_killed(tmp_path: Path):
         assert process.is_alive
     process.stop()
     assert process.exit_code == -signal.SIGKILL
+
+
+def test_nobody_is_given_a_secret_they_have_no_use_for(options: UpOptions):
+    """The agent's workers may run code of others; sessions are signed by the console alone."""
+    secrets = {"TIDEGATE_SECRET_KEY": "s" * 50, "TIDEGATE_KEY_PEPPER": "p" * 50}
+    given = {spec.name: set(environment_of(spec, secrets)) & set(secrets) for spec in processes_of(options)}
+    assert given["agent"] == set()
+    assert given["gateway-0"] == given["gateway-1"] == {"TIDEGATE_KEY_PEPPER"}
+    assert given["console"] == set(secrets)
