@@ -33,6 +33,7 @@ from serving.contract import (
     VersionEntry,
     WeightedVersion,
 )
+from serving.digests import digest
 from serving.gateway.snapshot import KINDS
 from serving.seam.follower import ConfigFollower
 from serving.seam.memory import MemorySeam
@@ -94,7 +95,7 @@ def minilm(curve: CostCurve | None, dtype: str) -> VersionEntry:
         model=model.NAME,
         number=1,
         engine="encoder",
-        artifact_sha256=model.sha256(),
+        artifact_sha256=digest(model.directory()).sha256,
         artifact_path=str(model.directory()),
         options={"dtype": dtype, "max_tokens": model.MAX_TOKENS, "truncate": True},
         inputs=(TensorSpec(name="text", datatype="BYTES", shape=(-1,)),),

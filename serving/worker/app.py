@@ -23,7 +23,7 @@ from serving.errors import DataPlaneError
 from serving.scheduling.cost import CostModel
 from serving.scheduling.scheduler import Scheduler
 from serving.wire import PROTOCOL_VERSION, Hello
-from serving.worker import engines, memory, telemetry
+from serving.worker import artifact, engines, memory, telemetry
 from serving.worker.control import ControlChannel, StateLine
 from serving.worker.engines.contract import DeviceLost, LoadFailed
 from serving.worker.intake import Intake
@@ -102,6 +102,7 @@ class Worker:
 
     def _load(self) -> None:
         self._call(self._enter, "loading")
+        artifact.verify(self._spec.version)
         self._engine.load()
         self._call(self._enter, "warming")
         self._engine.warm_up()

@@ -13,7 +13,7 @@ import structlog
 
 from serving.contract import MeasuredPoint, ValidationReport
 from serving.errors import DataPlaneError
-from serving.worker import engines, memory
+from serving.worker import artifact, engines, memory
 from serving.worker.curve import fit
 from serving.worker.engines.batching import buckets
 from serving.worker.engines.contract import DeviceLost, Engine, EngineInput, LoadFailed, Outcome
@@ -63,6 +63,7 @@ def validate(spec: WorkerSpec) -> ValidationReport:
 
 
 def _measure(spec: WorkerSpec, engine: Engine) -> ValidationReport:
+    artifact.verify(spec.version)
     before_bytes, began = memory.resident_bytes(), time.perf_counter()
     engine.load()
     loaded = time.perf_counter()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import secrets
 import shutil
@@ -24,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
+
+from serving.digests import digest
 
 SINGLE_FILES = {"pt2": "model.pt2", "onnx": "model.onnx"}
 """Formats that are one file, and the name it is stored under."""
@@ -78,10 +79,15 @@ def promote(content: Path, artifact_format: str) -> Stored:
     """Move a complete directory from staging into the store under its content's name.
 
     The same content twice is one artifact; two registrations at once are safe, the second finds the first.
+    A stored artifact that is no longer what its name says is replaced by the content that is.
     """
-    sha256, size_bytes, file_count = digest(content, artifact_format)
+    single = SINGLE_FILES.get(artifact_format)
+    said = digest(content / single if single else content)
+    sha256 = said.sha256
     home = Path(settings.ARTIFACTS_DIR) / sha256[:2] / sha256
     home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if home.exists() and digest(path_of(sha256, artifact_format)).sha256 != sha256:
+        _remove(home)
     _seal(content)
     try:
         content.rename(home)
@@ -92,27 +98,7 @@ def promote(content: Path, artifact_format: str) -> Stored:
         _sync(home.parent)
     # After the rename: moving a directory needs write permission on the directory itself.
     home.chmod(0o500)
-    return Stored(sha256, size_bytes, file_count, path_of(sha256, artifact_format))
-
-
-def digest(content: Path, artifact_format: str) -> tuple[str, int, int]:
-    """sha256, size in bytes and number of files. A directory's digest is that of its sorted manifest."""
-    if artifact_format in SINGLE_FILES:
-        file = content / SINGLE_FILES[artifact_format]
-        return file_sha256(file), file.stat().st_size, 1
-    manifest = hashlib.sha256()
-    size_bytes = file_count = 0
-    for name, file in sorted((str(f.relative_to(content)), f) for f in content.rglob("*") if f.is_file()):
-        length = file.stat().st_size
-        manifest.update(f"{file_sha256(file)} {length} {name}\n".encode())
-        size_bytes += length
-        file_count += 1
-    return manifest.hexdigest(), size_bytes, file_count
-
-
-def file_sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return Stored(sha256, said.size_bytes, said.file_count, path_of(sha256, artifact_format))
 
 
 def _seal(content: Path) -> None:

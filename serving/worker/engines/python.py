@@ -95,6 +95,7 @@ class PythonEngine:
         assert spec is not None and spec.loader is not None  # a .py file always has a loader
         module = importlib.util.module_from_spec(spec)
         sys.modules[MODULE] = module
+        sys.dont_write_bytecode = True  # an artifact stays what it was registered as, also for root
         sys.path.insert(0, str(self._path))  # model.py may import files beside it
         spec.loader.exec_module(module)
         return module

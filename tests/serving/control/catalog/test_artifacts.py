@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from serving.control.catalog import artifacts
+from serving.digests import file_sha256
 from tests.serving.control.catalog import crafting
 
 FILES = {"config.json": b"{}", "a/b.txt": b"text"}
@@ -32,7 +33,7 @@ def test_other_names_or_bytes_are_another_artifact(other: dict[str, bytes]) -> N
 
 def test_a_single_file_is_named_by_its_own_digest(tmp_path: Path) -> None:
     stored = store({"model.pt2": b"bytes"}, "pt2")
-    assert stored.sha256 == artifacts.file_sha256(stored.path)
+    assert stored.sha256 == file_sha256(stored.path)
     assert stored.path.read_bytes() == b"bytes" and stored.path.name == "model.pt2"
 
 
@@ -69,3 +70,12 @@ def test_what_a_living_process_receives_is_not_swept() -> None:
         os.utime(home, (0, 0))
         assert artifacts.sweep(time.time()) == 0
         assert home.exists()
+
+
+def test_registering_again_heals_a_damaged_artifact() -> None:
+    stored = store({"model.safetensors": b"weights"})
+    file = stored.path / "model.safetensors"
+    file.chmod(0o600)
+    file.write_bytes(b"WEIGHTS")
+    assert store({"model.safetensors": b"weights"}) == stored
+    assert file.read_bytes() == b"weights"
