@@ -109,6 +109,7 @@ def _database(url: str) -> dict[str, object]:
         "HOST": unquote(query.get("host") or parts.hostname or ""),
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": 0,
+        "CONN_HEALTH_CHECKS": True,  # the pool hands out no connection that died while it lay there
         "OPTIONS": {"pool": {"min_size": 0, "max_size": 16, "timeout": 10}},
     }
 

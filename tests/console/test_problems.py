@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import psycopg
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import AsyncClient, Client
 from pytest_django import Settings
 
@@ -88,3 +91,22 @@ def test_sign_in_without_its_rate_limits_is_refused_for_now(settings: Settings) 
     settings.CACHES = {"default": {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:9"}}
     answer = Client().post("/account/login/", {"login": "ada", "password": "x"})
     assert answer.status_code == 503
+
+
+@pytest.mark.urls("console.urls")
+@pytest.mark.django_db(transaction=True)
+def test_connections_that_died_in_the_pool_fail_no_page(django_user_model: Any) -> None:
+    """A database that was restarted would otherwise cost an error for every connection that idled meanwhile."""
+    client = Client()
+    client.force_login(django_user_model.objects.create_user("ada"))
+    connection.close()
+    _end_every_connection()
+    assert client.get("/").status_code == 200
+
+
+def _end_every_connection() -> None:
+    with psycopg.connect(**connection.get_connection_params() | {"autocommit": True}) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
