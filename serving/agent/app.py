@@ -39,6 +39,7 @@ class StateLine(msgspec.Struct):
     reason: str = ""
     memory_bytes: int | None = None
     load_s: float | None = None
+    is_beat: bool = False
 
 
 _decode_line = msgspec.json.Decoder(StateLine).decode
@@ -198,6 +199,9 @@ class Agent:
             said = _decode_line(line)
         except msgspec.DecodeError as error:
             log.warning("replica.unreadable_line", replica=key[0], error=str(error))
+            return
+        if said.is_beat:
+            self.supervisor.heard(*key, time.monotonic())
             return
         log.info("replica.state", replica=key[0], epoch=key[1], state=said.state, reason=said.reason)
         self.supervisor.told(

@@ -56,6 +56,8 @@ class Replica:
     start_at: float = 0.0
     """Not started before this."""
     ready_since: float | None = None
+    heard_at: float | None = None
+    """When it last said that it lives; None before the first time."""
     kill_at: float | None = None
     """When patience ends: with a drain, or with a start that never becomes ready."""
     running_spec: ReplicaSpec | None = None

@@ -3,7 +3,8 @@
 A replica is started as soon as it is wanted and its version is known. One that dies is started again
 after a pause that doubles from 0.1 s to 30 s; after three deaths in a row it counts as failed, keeps its
 last reason, and goes on being tried slowly. A worker that is no longer wanted, or whose specification
-changed, drains within a bound and is killed beyond it. Two workers of one replica never run at once.
+changed, drains within a bound and is killed beyond it; so is one that stops saying that it lives. Two
+workers of one replica never run at once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ CRASH_LOOP_DEATHS = 3
 START_TIMEOUT_S = 600.0
 DRAIN_TIMEOUT_S = 35.0
 REPORT_EVERY_S = 5.0
+SILENT_S = 30.0
+"""A ready worker that says nothing for so long hangs."""
+ABSENT_S = 5.0
+"""Steps further apart than this: it was the agent that stood still, so silence proves nothing."""
 
 _TOLD: frozenset[ReplicaState] = frozenset(("loading", "warming", "ready", "draining", "failed"))
 _REASON_LENGTH = 500
@@ -32,6 +37,7 @@ class Supervisor:
         self._host = host
         self._next_epoch = next_epoch
         self._versions: Mapping[str, VersionEntry] = {}
+        self._stepped_at = 0.0
         self.replicas: dict[str, Replica] = {}
 
     # -------------------------------------------------------------------- what is wanted
@@ -88,6 +94,11 @@ class Supervisor:
             replica.kill_at = None
         _move(replica, state, reason)
 
+    def heard(self, replica_id: str, epoch: int, now: float) -> None:
+        """The worker says that it lives."""
+        if replica := self._current(replica_id, epoch):
+            replica.heard_at = now
+
     def exited(self, replica_id: str, epoch: int, description: str, now: float) -> None:
         """The process is gone; `description` says how, and with which last words in its log."""
         replica = self._current(replica_id, epoch)
@@ -97,7 +108,7 @@ class Supervisor:
         if replica.ready_since is not None and now - replica.ready_since >= STABLE_AFTER_S:
             replica.failures = 0
         replica.is_running = replica.is_leaving = False
-        replica.pid = replica.ready_since = replica.kill_at = replica.running_spec = None
+        replica.pid = replica.ready_since = replica.kill_at = replica.running_spec = replica.heard_at = None
         if has_drained:
             _move(replica, "stopped" if not replica.is_wanted else "pending", "drained")
             replica.start_at = now
@@ -122,6 +133,9 @@ class Supervisor:
 
     def step(self, now: float) -> list[Action]:
         """Everything due at `now`; call it after every event and at `next_due`."""
+        if now - self._stepped_at > ABSENT_S:
+            self._forgive_silence(now)
+        self._stepped_at = now
         actions = []
         for replica in self.replicas.values():
             action = self._decide(replica, now)
@@ -133,13 +147,21 @@ class Supervisor:
         if not replica.is_running:
             return self._while_not_running(replica, now)
         if replica.kill_at is not None and now >= replica.kill_at:
-            return _kill(replica, now)
+            reason = f"did not become ready within {START_TIMEOUT_S:.0f} s"
+            return _kill(replica, now, "" if replica.is_leaving or replica.kills else reason)
+        if replica.kill_at is None and _is_silent(replica, now):
+            return _kill(replica, now, f"hung: it said nothing for {SILENT_S:.0f} s")
         if not replica.is_leaving and self._must_leave(replica):
             replica.is_leaving = True
             replica.kill_at = now + DRAIN_TIMEOUT_S
             _move(replica, "draining", "" if not replica.is_wanted else "its specification changed")
             return Drain(replica.spec.id, replica.epoch)
         return None
+
+    def _forgive_silence(self, now: float) -> None:
+        for replica in self.replicas.values():
+            if replica.heard_at is not None:
+                replica.heard_at = now
 
     @staticmethod
     def _must_leave(replica: Replica) -> bool:
@@ -165,6 +187,11 @@ class Supervisor:
     def next_due(self, now: float) -> float | None:
         """When `step` has something to do without an event, in the same clock; None for never."""
         times = [replica.kill_at for replica in self.replicas.values() if replica.kill_at is not None]
+        times += [
+            replica.heard_at + SILENT_S
+            for replica in self.replicas.values()
+            if replica.heard_at is not None and replica.kill_at is None
+        ]
         times += [replica.start_at for replica in self.replicas.values() if self._can_start(replica)]
         return min((max(time, now) for time in times), default=None)
 
@@ -212,12 +239,16 @@ def _move(replica: Replica, state: ReplicaState, reason: str) -> None:
         replica.state, replica.reason, replica.is_changed = state, reason, True
 
 
-def _kill(replica: Replica, now: float) -> Kill:
+def _is_silent(replica: Replica, now: float) -> bool:
+    return replica.heard_at is not None and now - replica.heard_at >= SILENT_S
+
+
+def _kill(replica: Replica, now: float, reason: str) -> Kill:
     """Repeated until the exit is seen: a process in an uninterruptible wait takes its time."""
     replica.kills += 1
     replica.kill_at = now + 5.0
-    if not replica.is_leaving:
-        replica.last_words = f"did not become ready within {START_TIMEOUT_S:.0f} s"
+    if reason:
+        replica.last_words = reason
     return Kill(replica.spec.id, replica.epoch)
 
 

@@ -39,6 +39,8 @@ log = structlog.get_logger(__name__)
 BATCH_REPORTS = 200
 USAGE_ROWS_PER_REPORT = 500
 HOUR_S = 3600
+PATIENCE_S = 1.0
+"""How long an attempt may take before what waits for it goes to disk."""
 _PROCESS_CHARS = 180
 
 
@@ -75,6 +77,8 @@ class ReportOutbox:
         """Attempted at least once: frozen under their sequences until an attempt succeeds."""
         self._wake = asyncio.Event()
         self._sending = asyncio.Lock()
+        self._spooling = asyncio.Lock()
+        """Nothing is numbered while a spool file is written, or the two could disagree."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._is_spooled = False
@@ -125,7 +129,8 @@ class ReportOutbox:
                     await self._freeze()
                 if not await self._send():
                     return False
-            await self._clear_spool()
+            async with self._spooling:
+                await self._clear_spool()
         self._fold_above_rows = self._max_usage_rows
         return True
 
@@ -137,11 +142,22 @@ class ReportOutbox:
                 await self._wake.wait()
             self._wake.clear()
             try:
-                if not await self.flush():
-                    await self._save_when_due()
+                await self._attempt()
             except Exception:  # loop top
                 log.exception("reports.delivery_failed")
             await self._pause()
+
+    async def _attempt(self) -> None:
+        """Deliver. While a database that accepts and says nothing is waited for, the disk is up to date."""
+        flushing = asyncio.create_task(self.flush())
+        try:
+            while not flushing.done():
+                await asyncio.wait({flushing}, timeout=PATIENCE_S)
+                if not flushing.done() or not flushing.result():
+                    await self._save_when_due()
+        finally:
+            flushing.cancel()
+            await asyncio.gather(flushing, return_exceptions=True)
 
     async def _send(self) -> bool:
         batch = self._sent[:BATCH_REPORTS]
@@ -165,13 +181,14 @@ class ReportOutbox:
         A spool file numbers them too, and must not keep other numbers than the ones attempted: whoever
         starts after a crash would count them twice.
         """
-        for slot in list(self._waiting)[:BATCH_REPORTS]:
-            self._number(self._waiting.pop(slot))
-        while self._usage and len(self._sent) < BATCH_REPORTS:
-            rows = [self._usage.pop(key) for key in list(self._usage)[:USAGE_ROWS_PER_REPORT]]
-            self._number(UsageReport(rows=tuple(rows)))
-        if self._is_spooled:
-            await self._save()
+        async with self._spooling:
+            for slot in list(self._waiting)[:BATCH_REPORTS]:
+                self._number(self._waiting.pop(slot))
+            while self._usage and len(self._sent) < BATCH_REPORTS:
+                rows = [self._usage.pop(key) for key in list(self._usage)[:USAGE_ROWS_PER_REPORT]]
+                self._number(UsageReport(rows=tuple(rows)))
+            if self._is_spooled:
+                await self._write_spool()
 
     def _number(self, body: ReportBody) -> None:
         self._sequence += 1
@@ -209,6 +226,10 @@ class ReportOutbox:
         self._spool_due = time.monotonic() + max(1.0, 20 * took_s)
 
     async def _save(self) -> None:
+        async with self._spooling:
+            await self._write_spool()
+
+    async def _write_spool(self) -> None:
         """Write everything not delivered; what was never attempted under the numbers it would get next."""
         waiting = [*self._waiting.values(), *_chunks(list(self._usage.values()))]
         numbered = [

@@ -32,6 +32,8 @@ from serving.worker.spec import WorkerSpec
 
 log = structlog.get_logger(__name__)
 
+BEAT_S = 5.0
+
 
 class Worker:
     """Lives on the event loop; the engine has a thread of its own, which loads, warms and runs it."""
@@ -56,12 +58,21 @@ class Worker:
             self._loop.add_signal_handler(number, self.drain)
         await self.intake.listen(self._spec.address)
         self._tasks.append(self._loop.create_task(self._control.follow(self.obey)))
+        self._tasks.append(self._loop.create_task(self._beat()))
         threading.Thread(target=self._engine_main, name="engine", daemon=True).start()
         status = await self._exit
         for task in self._tasks:
             task.cancel()
         await self.intake.close(timeout_s=5.0 if status == 0 else 0.0)
         return status
+
+    async def _beat(self) -> None:
+        """Tell the agent that this process lives, and end it when its engine does not."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if self._engine_loop is not None and self._engine_loop.is_stuck:
+                self._engine_ended("the engine hangs: a batch made no progress for far longer than predicted")
+            self._control.send(StateLine(self._state, is_beat=True))
 
     def obey(self, command: str) -> None:
         """A command of the agent, or `orphaned` when it is gone."""

@@ -1,6 +1,7 @@
 """The worker's line to its agent: JSON lines on a socket inherited as fd 3.
 
-Worker → agent: `{"state": …, "reason": …, "memory_bytes": …, "load_s": …}`, or a validation report.
+Worker → agent: `{"state": …, "reason": …, "memory_bytes": …, "load_s": …}`, a validation report, or each
+few seconds `{"state": …, "is_beat": true}`: silence means that the process hangs.
 Agent → worker: `{"do": "drain"}` or `{"do": "stop"}`. End of file means that the agent is gone.
 """
 
@@ -27,6 +28,8 @@ class StateLine(msgspec.Struct, omit_defaults=True):
     reason: str = ""
     memory_bytes: int | None = None
     load_s: float | None = None
+    is_beat: bool = False
+    """Nothing is new; it lives."""
 
 
 class Command(msgspec.Struct):

@@ -6,6 +6,7 @@ are handed to the intake after the next batch was started, so that the device do
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,10 @@ from serving.scheduling.scheduler import Scheduler
 from serving.scheduling.work import Batch, Refusal, Work
 from serving.worker.engines.contract import Engine, EngineInput, Outcome
 from serving.worker.isolation import IsolatedRun
+
+STUCK_AFTER_S = 120.0
+STUCK_FACTOR = 20.0
+"""A step of a batch that takes this long, and this many times its prediction, hangs."""
 
 
 @dataclass(slots=True)
@@ -76,6 +81,7 @@ class EngineLoop:
         self._settled = Settled()
         self._counters = Counters()
         self._is_draining = False
+        self._stuck_at = math.inf
 
     def submit(self, requests: Sequence[Sequence[Work]]) -> list[Refusal | None]:
         """Queue requests, each as a whole or not at all; one refusal or None per request."""
@@ -96,6 +102,11 @@ class EngineLoop:
             self._is_draining = True
             self._scheduler.drain()
             self._changed.notify()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the engine is in one step for so long that it will not come back."""
+        return self._clock() >= self._stuck_at
 
     @property
     def queued_rows(self) -> int:
@@ -159,13 +170,16 @@ class EngineLoop:
         isolated = IsolatedRun(self._engine)
         run = isolated.run(inputs)
         started, interrupted_s = self._clock(), 0.0
+        patience_s = max(STUCK_AFTER_S, STUCK_FACTOR * batch.predicted_s)
         while True:
+            self._stuck_at = self._clock() + patience_s
             try:
                 next(run)
             except StopIteration as stop:
                 outcomes: list[Outcome] = stop.value
                 break
             interrupted_s += self._run_urgent(batch)
+        self._stuck_at = math.inf
         ended = self._clock()
         execute_s = ended - started - interrupted_s
         shares_s = self._complete(batch, execute_s, ended, learn=isolated.is_whole)

@@ -15,6 +15,7 @@ from serving.agent.supervisor import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     REPORT_EVERY_S,
+    SILENT_S,
     STABLE_AFTER_S,
     START_TIMEOUT_S,
     Supervisor,
@@ -148,6 +149,33 @@ def test_a_start_that_hangs_is_killed_and_says_so():
     supervisor.exited("rep_1", 1, "the worker was killed by SIGKILL", START_TIMEOUT_S + 1)
     [report] = supervisor.reports(START_TIMEOUT_S + 1, 0.0)
     assert report.reason.startswith("did not become ready within 600 s")
+
+
+def beat(supervisor: Supervisor, start: float, seconds: float, *, is_alive: bool) -> list[object]:
+    """Steps once a second; what the supervisor wanted done on the way."""
+    actions: list[object] = []
+    for second in range(round(seconds)):
+        if is_alive:
+            supervisor.heard("rep_1", 1, start + second)
+        actions += supervisor.step(start + second)
+    return actions
+
+
+def test_a_worker_that_stops_saying_that_it_lives_is_killed_and_says_so():
+    supervisor = running()
+    assert beat(supervisor, 1.0, 100, is_alive=True) == []
+    assert beat(supervisor, 101.0, SILENT_S + 1, is_alive=False) == [Kill("rep_1", 1)]
+    supervisor.exited("rep_1", 1, "the worker was killed by SIGKILL", 140.0)
+    assert "hung" in supervisor.replicas["rep_1"].reason
+    assert [type(action) for action in supervisor.step(141.0)] == [Start]
+    assert beat(supervisor, 142.0, SILENT_S * 2, is_alive=False) == []
+
+
+def test_silence_while_the_agent_itself_stood_still_proves_nothing():
+    supervisor = running()
+    assert beat(supervisor, 1.0, 10, is_alive=True) == []
+    assert supervisor.step(500.0) == []
+    assert beat(supervisor, 501.0, 10, is_alive=True) == []
 
 
 def test_a_changed_specification_drains_the_old_worker_before_the_new_one_starts():

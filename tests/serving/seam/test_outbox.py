@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.contract import HostReport, ReplicaReport, UsageReport, UsageRow, ValidationReport
+from serving.contract import HostReport, ReplicaReport, Report, UsageReport, UsageRow, ValidationReport
+from serving.seam import outbox as outbox_module
 from serving.seam.memory import MemorySeam
 from serving.seam.outbox import ReportOutbox
 
@@ -201,3 +205,42 @@ async def test_usage_is_counted_once_over_any_sequence_of_failures_that_spools(
     seam.is_down = seam.loses_answer = False
     assert await outbox.flush()
     assert total(seam) == put
+
+
+class SilentSeam(MemorySeam):
+    """A database that accepts and says nothing, as one that was stopped does."""
+
+    async def send_reports(self, reports: Sequence[Report]) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_crash_while_the_database_says_nothing_loses_nothing_that_is_a_second_old(
+    seam: MemorySeam, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "PATIENCE_S", 0.01)
+    outbox = ReportOutbox(SilentSeam(), "gateway-0", spool)
+    await outbox.start()
+    outbox.put(usage(requests=3))
+    await until_spooled(spool, 3)
+    outbox.put(usage(requests=4))
+    outbox._spool_due = 0.0
+    await until_spooled(spool, 7)
+    assert outbox._task is not None
+    outbox._task.cancel()  # the crash: nothing is tidied up
+
+    after = ReportOutbox(seam, "gateway-0", spool)
+    await after.start()
+    await after.stop()
+    assert total(seam) == 7
+    assert not spool.exists()
+
+
+async def until_spooled(spool: Path, requests: int) -> None:
+    async with asyncio.timeout(5):
+        while sum(row["requests"] for row in spooled_rows(spool)) != requests:
+            await asyncio.sleep(0.005)
+
+
+def spooled_rows(spool: Path) -> list[dict[str, int]]:
+    lines = spool.read_bytes().splitlines() if spool.exists() else []
+    return [row for line in lines for row in json.loads(line)["body"]["rows"]]

@@ -23,7 +23,7 @@ from serving.worker.engines.contract import (
     Signature,
     Tensor,
 )
-from serving.worker.loop import BatchRun, EngineLoop, Settled
+from serving.worker.loop import STUCK_AFTER_S, BatchRun, EngineLoop, Settled
 from serving.worker.requests import Request
 from tests.serving.worker.links import request as infer
 
@@ -253,6 +253,23 @@ def test_a_lost_device_ends_the_loop(bench: Bench) -> None:
     bench.submit(1)
     with pytest.raises(DeviceLost):
         bench.loop.run()
+
+
+def test_a_batch_that_stands_still_far_beyond_its_prediction_is_noticed(bench: Bench) -> None:
+    noticed: list[bool] = []
+
+    def hang(layer: int, inputs: Sequence[EngineInput]) -> None:
+        noticed.append(bench.loop.is_stuck)
+        if layer == 2:
+            bench.clock.now += STUCK_AFTER_S
+            noticed.append(bench.loop.is_stuck)
+
+    bench.engine.during_layer = hang
+    bench.submit(1)
+    bench.step()
+    assert noticed == [False, False, False, True, False]
+    bench.clock.now += 10 * STUCK_AFTER_S
+    assert not bench.loop.is_stuck
 
 
 def test_counters_count_since_they_were_taken(bench: Bench) -> None:

@@ -89,6 +89,12 @@ async def test_it_reports_its_states_and_serves(tmp_path: Path) -> None:
             await link.answer(link.infer(np.zeros((1, 2), np.float32)))
 
 
+async def test_it_goes_on_saying_that_it_lives(tmp_path: Path) -> None:
+    async with WorkerProcess(tmp_path) as worker:
+        await worker.until("ready")
+        assert await worker.line() == {"state": "ready", "is_beat": True}
+
+
 async def test_the_echo_engine_needs_no_torch(tmp_path: Path) -> None:
     async with WorkerProcess(tmp_path) as worker:
         await worker.until("ready")
