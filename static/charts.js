@@ -26,6 +26,12 @@ function plain(value) {
   return found;
 }
 
+/** Full minutes are labelled; what lies between them has its grid line only. */
+function minute(tick) {
+  if (tick % 60) return "";
+  return new Date(tick * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: document.documentElement.dataset.zone || "UTC" });
+}
+
 export class LiveChart {
   /**
    * `element` is the card's chart box. `options`: unit, stacked (areas on top of each other),
@@ -98,7 +104,7 @@ export class LiveChart {
         y: { range: () => [0, this.options.max ?? Math.max(this.#top() * 1.15, this.options.least ?? 1e-9)] },
       },
       axes: [
-        { ...axis, size: 26, space: 70, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone: document.documentElement.dataset.zone || "UTC" })) },
+        { ...axis, size: 26, space: 40, values: (_, ticks) => ticks.map(minute) },
         { ...axis, size: 52, space: 34, values: (_, ticks) => ticks.map((tick) => this.options.axis?.(tick) ?? (tick === 0 ? "0" : Number(tick.toPrecision(3)).toLocaleString("en-US"))) },
       ],
       series: [
@@ -106,7 +112,7 @@ export class LiveChart {
         ...lines.map((line, shown) => ({
           label: line.label,
           stroke: plain(line.colour),
-          width: stacked ? 0 : line.dash ? 1.25 : 1.75,
+          width: stacked ? 0 : line.width ?? (line.dash ? 1.25 : 1.75),
           dash: line.dash,
           fill: stacked ? plain(line.colour) : undefined,
           spanGaps: false,

@@ -200,15 +200,15 @@ function showCharts(series, time) {
   charts.batch?.show(time.times, lines.map((one) => line(one, (row) => row.batch)));
   charts.queue?.show(time.times, lines.map((one) => line(one, (row) => row.pending ?? 0)));
   const one = series.find((candidate) => candidate.key === selected) ?? series[0];
-  for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one ? `${one.tenant} · ${one.row.model}` : "";
+  for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one ? `${one.tenant} · ${one.row.model}` : "–";
   if (one) {
-    const pick = (label, tone, field, dash) => ({ label, colour: tone, dash, isLimit: Boolean(dash), values: column(one, time, (row) => row[field]) });
+    const pick = (label, tone, field, width, dash) => ({ label, colour: tone, width, dash, isLimit: Boolean(dash), values: column(one, time, (row) => row[field]) });
     const base = colour(one.row.sla_class);
     charts.latency?.show(time.times, [
-      pick("p50", `color-mix(in oklab, ${base} 45%, #868e96)`, "p50"),
-      pick("p95", base, "p95"),
-      pick("p99", `color-mix(in oklab, ${base} 60%, #e64980)`, "p99"),
-      pick(words.target, colour("target"), "target_ms", [5, 5]),
+      pick("p50", colour("axis"), "p50", 1.25),
+      pick("p95", base, "p95", 2.25),
+      pick("p99", `color-mix(in oklab, ${base} 45%, #f76707)`, "p99", 1.25),
+      pick(words.target, colour("target"), "target_ms", 1.25, [5, 5]),
     ]);
     charts.stages?.show(time.times, STAGES.map((stage) => ({
       label: words[stage], colour: colour(stage), values: column(one, time, (row) => row.stages?.[stage]),
@@ -222,12 +222,14 @@ function showCloses(row) {
   const box = page.querySelector("[data-closes]");
   if (!box) return;
   const entries = Object.entries(row.closes ?? {}).sort((a, b) => b[1] - a[1]);
+  if (!entries.length) return box.replaceChildren(Object.assign(document.createElement("span"), { className: "text-secondary", textContent: words.unknown }));
   box.replaceChildren(...entries.map(([reason, share]) => {
     const item = document.createElement("div");
-    item.className = "d-flex align-items-center gap-2 mb-1";
-    item.innerHTML = `<span class="text-secondary" style="width:5.5rem"></span><span class="tg-meter flex-fill"><i style="width:${(share * 100).toFixed(1)}%"></i></span><span class="tg-num text-end" style="width:4rem"></span>`;
+    item.className = "tg-close";
+    item.innerHTML = `<span class="fw-medium"></span><span class="tg-meter"><i style="width:${(share * 100).toFixed(1)}%"></i></span><span class="tg-num text-end"></span><small></small>`;
     item.children[0].textContent = words[`close_${reason}`] ?? reason;
     item.children[2].textContent = percent(share);
+    item.children[3].textContent = words[`why_${reason}`] ?? "";
     return item;
   }));
 }

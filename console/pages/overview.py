@@ -83,6 +83,11 @@ def live_words() -> dict[str, str]:
         "close_window": _("window"),
         "close_idle": _("device idle"),
         "close_drain": _("drain"),
+        "why_full": _("no further row would have fitted"),
+        "why_due": _("its promise left no time to wait"),
+        "why_window": _("the wait for companions was over"),
+        "why_idle": _("the device was free and nothing else waited"),
+        "why_drain": _("the replica is being stopped"),
     }
 
 
