@@ -29,13 +29,24 @@ document.addEventListener("click", (event) => {
   else target.closest("dialog")?.close();
 });
 
+// What is disabled stays in reach of the keyboard, so that its reason can be read; it does nothing.
+document.addEventListener("click", (event) => {
+  if (event.target.closest('[aria-disabled="true"]')) event.preventDefault();
+});
+
 // A dialog is filled by htmx and opened when its content is there.
 const dialog = document.getElementById("dialog");
 document.addEventListener("htmx:after:swap", () => {
-  if (dialog && !dialog.open && dialog.querySelector("#dialog-content > *")) dialog.showModal();
+  if (dialog && !dialog.open && dialog.querySelector("#dialog-content > *")) open();
   dependentFields(document);
   document.querySelector("dialog [data-error-summary]")?.focus();
 });
+// The first thing to fill in has the focus, not the button that closes.
+function open() {
+  dialog.showModal();
+  dialog.querySelector("form :is(input:not([type=hidden]), select, textarea)")?.focus();
+}
+
 dialog?.addEventListener("close", () => {
   const reload = dialog.querySelector("[data-reload-on-close]");
   document.getElementById("dialog-content").replaceChildren();
@@ -57,6 +68,33 @@ function dependentFields(scope) {
   }
 }
 dependentFields(document);
+
+// A table wider than its card fades out where there is more of it, and can be scrolled with the keyboard.
+const MEASURABLE = new ResizeObserver((entries) => entries.forEach(({ target }) => hint(target.closest(".table-responsive"))));
+
+function hint(box) {
+  if (!box) return;
+  const left = box.scrollWidth - box.clientWidth;
+  const more = [box.scrollLeft > 1 && "before", box.scrollLeft < left - 1 && "after"].filter(Boolean);
+  if (box.dataset.cut !== more.join(" ")) box.dataset.cut = more.join(" ");
+  if (left > 1) {
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", box.closest(".card")?.querySelector(".card-title")?.textContent ?? document.title);
+  } else {
+    for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
+  }
+}
+
+function watchTables() {
+  for (const table of document.querySelectorAll(".table-responsive > table")) {
+    MEASURABLE.observe(table);
+    MEASURABLE.observe(table.parentElement);
+  }
+}
+document.addEventListener("scroll", (event) => event.target.matches?.(".table-responsive") && hint(event.target), true);
+document.addEventListener("htmx:after:swap", watchTables);
+watchTables();
 
 // A form is sent once; its button shows that it is under way.
 document.addEventListener("submit", (event) => {

@@ -16,6 +16,8 @@ from serving.control.fleet.states import GONE
 from tenants.access import require
 from tenants.roles import Right
 
+ROOMY_SHARE = 0.12
+
 
 @dataclass(slots=True)
 class Block:
@@ -29,6 +31,11 @@ class Block:
     def width(self) -> str:
         """Percent of the device, for a style."""
         return f"{min(1.0, self.share) * 100:.2f}"
+
+    @property
+    def is_roomy(self) -> bool:
+        """Wide enough for its name; a narrower one has it on hover, and in the table below."""
+        return self.share >= ROOMY_SHARE
 
 
 @dataclass(slots=True)
