@@ -89,6 +89,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
     rows = visible_models(request.actor, scope).annotate(
         version_count=Count("versions", distinct=True),
         ready_count=Count("versions", distinct=True, filter=Q(versions__state="ready")),
+        grant_count=Count("grants", distinct=True),
     )
     search = request.GET.get("q", "").strip()[:100]
     if search:

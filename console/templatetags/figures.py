@@ -91,6 +91,14 @@ def device_time(device_us: int | None) -> str:
 
 
 @register.filter
+def duration(milliseconds: float | None) -> str:
+    """Targets and deadlines: `50.0 ms`, `2,000 ms`; from ten seconds on `60.0 s`, `1.00 h`."""
+    if milliseconds is None or milliseconds < 10_000:
+        return figure(milliseconds, "ms")
+    return device_time(round(milliseconds * 1000))
+
+
+@register.filter
 def when(moment: datetime | float | None) -> str | SafeString:
     """`3 minutes ago`, with the absolute time and its zone on hover."""
     if moment is None or moment == "":

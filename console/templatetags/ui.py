@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django import forms, template
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 
 register = template.Library()
@@ -46,6 +46,13 @@ STATES: dict[str, Mark] = {
     "failed": Mark(_BAD, "alert-triangle", _("failed")),
     "failure": Mark(_BAD, "alert-triangle", _("failure")),
 }
+ROLES = {
+    "owner": _("owner"),
+    "admin": _("admin"),
+    "developer": _("developer"),
+    "viewer": _("viewer"),
+    "auditor": _("auditor"),
+}
 CLASSES = {"interactive": _("interactive"), "standard": _("standard"), "batch": _("batch")}
 
 
@@ -76,6 +83,12 @@ def sla_class(name: str) -> SafeString:
 
 
 @register.filter
+def role(name: str) -> Any:
+    """A member's role in the reader's language."""
+    return ROLES.get(name, name)
+
+
+@register.filter
 def kind(field: forms.BoundField) -> str:
     """Which markup a field needs: check, checks, select, file, area or input."""
     match field.field.widget:
@@ -103,6 +116,8 @@ def control(field: forms.BoundField) -> SafeString:
     classes = [_CONTROL.get(kind(field), "form-control"), field.field.widget.attrs.get("class", "")]
     described = [f"{field.auto_id}_help"] if field.help_text else []
     attrs: dict[str, Any] = {}
+    if field.field.required:
+        attrs["aria-required"] = "true"
     if field.errors:
         classes.append("is-invalid")
         described.append(f"{field.auto_id}_error")
@@ -119,17 +134,31 @@ def unit(field: forms.BoundField) -> str:
     return getattr(field.form, "units", {}).get(field.name, "")
 
 
+_UNSORTED = ("selector", "")
+_SORTED = {
+    "": ("chevron-up", mark_safe(' aria-sort="ascending"')),
+    "-": ("chevron-down", mark_safe(' aria-sort="descending"')),
+}
+
+
 @register.simple_tag(takes_context=True)
-def sort_link(context: dict[str, Any], name: str, label: str) -> SafeString:
-    """A column header that sorts by `name`, keeping every other filter of the address."""
+def sort_head(context: dict[str, Any], name: str, label: str, css: str = "") -> SafeString:
+    """A column's header cell that sorts by `name`, keeping every other filter of the address."""
     request: HttpRequest = context["request"]
     current = context["listing"].sort
     target = f"-{name}" if current == name else name
     query = request.GET.copy()
     query["sort"] = target
     query.pop("page", None)
-    arrow = {name: "▲", f"-{name}": "▼"}.get(current, "")
-    return format_html('<a class="table-sort-link" href="?{}">{} {}</a>', query.urlencode(), label, arrow)
+    arrow, order = _SORTED.get(current.replace(name, "", 1), _UNSORTED)
+    return format_html(
+        '<th class="{}"{}><a class="table-sort-link" href="?{}">{} {}</a></th>',
+        css,
+        order,
+        query.urlencode(),
+        label,
+        icon(arrow),
+    )
 
 
 @register.filter

@@ -46,6 +46,7 @@ def test_a_broken_promise_is_never_rounded_to_kept(share: float, text: str) -> N
         figures.size,
         figures.money,
         figures.device_time,
+        figures.duration,
         figures.when,
         figures.stamp,
     ],
@@ -83,3 +84,17 @@ def test_relative_times(ago: float, text: str) -> None:
 def test_a_time_carries_its_absolute_value_and_zone() -> None:
     shown = figures.when(datetime(2026, 11, 30, 16, 42, 43, tzinfo=UTC) - timedelta(days=2))
     assert 'title="2026-11-28 16:42:43 UTC"' in shown
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (50.0, "50.0 ms"),
+        (2_000.0, "2,000 ms"),
+        (10_000.0, "10.0 s"),
+        (120_000, "2.00 min"),
+        (3.6e6, "1.00 h"),
+    ],
+)
+def test_long_targets_are_in_a_unit_one_can_read(milliseconds: float, text: str) -> None:
+    assert figures.duration(milliseconds).replace("\u202f", " ") == text

@@ -179,3 +179,9 @@ def test_the_playground_asks_only_for_models_one_may_see(world: World, gateway: 
     values = {"model": "minilm", "text": "x", "key": world.token}
     assert world.client("stranger").post(reverse("playground"), values).status_code in (200, 422)
     assert gateway.asked == []
+
+
+def test_a_sorted_column_says_so_to_screen_readers_too(world: World) -> None:
+    page = text(world.client("operator"), "models", "?sort=-created&q=mini")
+    assert page.count("aria-sort=") == 1
+    assert 'aria-sort="descending"><a class="table-sort-link" href="?sort=created&amp;q=mini">' in page
