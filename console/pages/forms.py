@@ -42,6 +42,13 @@ class ActionForm(forms.Form):
         return self.is_multipart()
 
 
+class FigureField(forms.FloatField):
+    """A number that need not be whole, shown without a needless `.0`."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return f"{value:.10g}" if isinstance(value, float) else value
+
+
 class ConfirmForm(ActionForm):
     """Destructive acts ask for the name of what they destroy."""
 

@@ -41,7 +41,7 @@ class KeyForm(ActionForm):
     )
     scopes = forms.MultipleChoiceField(
         label=gettext_lazy("Scopes"),
-        choices=list(KEY_SCOPES.items()),
+        choices=[(name, gettext_lazy(meaning)) for name, meaning in KEY_SCOPES.items()],
         initial=["infer"],
         widget=forms.CheckboxSelectMultiple,
     )

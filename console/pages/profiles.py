@@ -11,8 +11,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from console.pages.answers import FORM, Crumbs, FormPage, attempt, go, page, show
-from console.pages.forms import ActionForm, ConfirmForm
+from console.pages.forms import ActionForm, ConfirmForm, FigureField
 from console.requests import ConsoleRequest
+from console.templatetags.figures import with_unit
 from serving.control.catalog.models import Model
 from serving.control.profiles.access import access_binding, access_profile, visible_bindings, visible_profiles
 from serving.control.profiles.actions import (
@@ -63,14 +64,14 @@ class ProfileForm(ActionForm):
         initial="standard",
         help_text=gettext_lazy("Who goes first when requests wait."),
     )
-    target_p95_ms = forms.FloatField(
+    target_p95_ms = FigureField(
         label=gettext_lazy("p95 target"),
         initial=200.0,
         help_text=gettext_lazy(
             "Slower answers count as broken promises. Running batches are kept short enough for the tightest target in use."
         ),
     )
-    deadline_ms = forms.FloatField(
+    deadline_ms = FigureField(
         label=gettext_lazy("Deadline"),
         initial=2000.0,
         help_text=gettext_lazy(
@@ -90,14 +91,14 @@ class ProfileForm(ActionForm):
             "A ceiling. Larger batches give more throughput and longer answers for everybody inside."
         ),
     )
-    max_wait_ms = forms.FloatField(
+    max_wait_ms = FigureField(
         label=gettext_lazy("Wait for companions, at most"),
         initial=0.0,
         help_text=gettext_lazy(
             "0: an idle device starts at once, companions are found while it is busy. More trades latency for fuller batches."
         ),
     )
-    weight = forms.FloatField(
+    weight = FigureField(
         label=gettext_lazy("Weight"),
         initial=1.0,
         help_text=gettext_lazy(
@@ -265,13 +266,20 @@ def unbind(request: ConsoleRequest, binding_id: str) -> HttpResponse:
     return frame.show(request, form)
 
 
-def _changes(profile: SlaProfile, form: ProfileForm) -> list[tuple[Any, Any, Any]]:
-    """Label, old value, new value of every field that differs."""
+def _changes(profile: SlaProfile, form: ProfileForm) -> list[tuple[Any, str, str]]:
+    """Label, old value, new value of every field that differs, as a person would write them."""
     return [
-        (form.fields[name].label, getattr(profile, name), value)
+        (form.fields[name].label, _said(form, name, getattr(profile, name)), _said(form, name, value))
         for name, value in form.cleaned_data.items()
         if name != "seen" and getattr(profile, name) != value
     ]
+
+
+def _said(form: ProfileForm, name: str, value: Any) -> str:
+    """A field's value with its unit, or the words of the choice."""
+    field = form.fields[name]
+    words = dict(getattr(field, "choices", ()))
+    return with_unit(str(words.get(value, field.prepare_value(value))), str(form.units.get(name, "")))
 
 
 def _address(profile: SlaProfile) -> str:

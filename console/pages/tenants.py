@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from console.pages.answers import FORM, Crumbs, FormPage, attempt, go, page, show, try_action
-from console.pages.forms import ActionForm, ConfirmForm
+from console.pages.forms import ActionForm, ConfirmForm, FigureField
 from console.pages.ledger import Sums, sums_by, total_of
 from console.pages.listing import listing
 from console.pages.promises import promises_of
@@ -59,7 +59,7 @@ class TenantForm(ActionForm):
         initial=1024,
         help_text=gettext_lazy("Beyond it, each gateway refuses with 429 concurrency_exceeded."),
     )
-    requests_per_s = forms.FloatField(
+    requests_per_s = FigureField(
         label=gettext_lazy("Request rate"),
         required=False,
         help_text=gettext_lazy(

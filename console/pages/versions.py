@@ -232,7 +232,7 @@ def _field_of(option: Option) -> forms.Field:
     """Without a default the artifact decides, so "nothing chosen" must be a choice of its own."""
     shared: dict[str, Any] = {
         "label": OPTION_WORDS.get(option.name, option.name),
-        "help_text": option.help,
+        "help_text": _(option.help),
         "required": False,
         "initial": option.default,
     }

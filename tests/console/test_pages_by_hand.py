@@ -128,8 +128,8 @@ def test_a_profile_shows_what_changes_and_for_whom_before_it_is_saved(world: Wor
     client = world.client("operator")
     values = {**PROFILE, "name": "quick", "max_batch_size": "32", "max_queue": "1024", "target_p95_ms": "40"}
     shown = post(client, "profile_edit", world.profile.pk, **values).content.decode()
-    assert "50.0" in shown
-    assert "40.0" in shown
+    assert "<del>50\u202fms</del>" in shown
+    assert "<ins>40\u202fms</ins>" in shown
     assert "acme" in shown
     assert SlaProfile.objects.get(pk=world.profile.pk).target_p95_ms == 50
     post(client, "profile_edit", world.profile.pk, **values, confirmed="1")
