@@ -120,6 +120,8 @@ class PipelinedFlow(FlowControl):
 class Connection(HttpToolsProtocol):
     """One client connection."""
 
+    max_connections = 1 << 20
+    """Further ones are closed at once. `GatewayServer` lowers it to what the process may open."""
     on_lost: Callable[[], None] | None = None
     """Called once when the client is gone; set by whoever works on its behalf now."""
     _head_bytes = 0
@@ -139,6 +141,8 @@ class Connection(HttpToolsProtocol):
         self.corked = CorkedTransport(transport, self._is_body_unread)
         super().connection_made(self.corked)  # type: ignore[arg-type]
         self.flow = PipelinedFlow(self.corked, self._is_waiting)  # type: ignore[arg-type]
+        if len(self.connections) > self.max_connections:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ log = structlog.get_logger("tidegate.gateway.server")
 KEEP_ALIVE_S = 75
 GRACE_S = 30
 BACKLOG = 2048
+RESERVED_FILES = 256
+"""Never given to clients: workers, PostgreSQL, Valkey and files are reached however many clients there are."""
 GC_THRESHOLD = 20_000
 """Allocations between collections of the youngest objects; requests leave no cycles behind."""
 
@@ -66,6 +69,7 @@ class GatewayServer(uvicorn.Server):
         )
         super().__init__(config)
         self._gateway = gateway
+        Connection.max_connections = max(1, _open_files_limit() - RESERVED_FILES)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -106,6 +110,15 @@ async def serve(gateway: Gateway, sock: socket.socket) -> None:
     finally:
         await gateway.stop()
         log.info("gateway.stopped")
+
+
+def _open_files_limit() -> int:
+    """Raised to all this process may have: many systems start everything with 1024 of half a million."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return min(1 << 20, resource.getrlimit(resource.RLIMIT_NOFILE)[0] % (1 << 63))
 
 
 def _settle_memory() -> None:

@@ -143,6 +143,22 @@ async def test_tunnels_are_refused(echo: Harness) -> None:
     assert await raw.is_closed()
 
 
+async def test_connections_beyond_the_limit_are_closed_and_the_others_served(
+    echo: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections.Connection, "max_connections", 10)
+    assert (await echo.infer()).status_code == 200
+    idle = [await Raw.open(echo) for _ in range(9)]
+    await until(lambda: len(echo.server.server_state.connections) == 10)
+    beyond = await Raw.open(echo)
+    with contextlib.suppress(ConnectionError):
+        assert await beyond.is_closed()
+    assert (await echo.infer()).status_code == 200
+    for raw in idle:
+        raw.close()
+    await until(lambda: len(echo.server.server_state.connections) == 1)
+
+
 # ---------------------------------------------------------------- bodies
 
 
