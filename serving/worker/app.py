@@ -58,7 +58,6 @@ class Worker:
             self._loop.add_signal_handler(number, self.drain)
         await self.intake.listen(self._spec.address)
         self._tasks.append(self._loop.create_task(self._control.follow(self.obey)))
-        self._tasks.append(self._loop.create_task(self._beat()))
         threading.Thread(target=self._engine_main, name="engine", daemon=True).start()
         status = await self._exit
         for task in self._tasks:
@@ -66,13 +65,13 @@ class Worker:
         await self.intake.close(timeout_s=5.0 if status == 0 else 0.0)
         return status
 
-    async def _beat(self) -> None:
+    async def _beat(self, engine_loop: EngineLoop) -> None:
         """Tell the agent that this process lives, and end it when its engine does not."""
         while True:
-            await asyncio.sleep(BEAT_S)
-            if self._engine_loop is not None and self._engine_loop.is_stuck:
-                self._engine_ended("the engine hangs: a batch made no progress for far longer than predicted")
             self._control.send(StateLine(self._state, is_beat=True))
+            await asyncio.sleep(BEAT_S)
+            if engine_loop.is_stuck:
+                self._engine_ended("the engine hangs: a batch made no progress for far longer than predicted")
 
     def obey(self, command: str) -> None:
         """A command of the agent, or `orphaned` when it is gone."""
@@ -138,6 +137,7 @@ class Worker:
         self._engine_loop = engine_loop
         self._enter("ready")
         self.intake.accept(engine_loop)
+        self._tasks.append(self._loop.create_task(self._beat(engine_loop)))
         if self._valkey_url:
             frames = telemetry.publish(self._valkey_url, self._spec, self._cost, engine_loop.take_counters)
             self._tasks.append(self._loop.create_task(frames))

@@ -114,6 +114,21 @@ def test_a_worker_killed_under_load_fails_nobody_for_long_and_comes_back(demo: R
     assert back_at - killed_at <= load_s + GRACE_S, (back_at - killed_at, load_s)
 
 
+def test_a_worker_that_hangs_keeps_nobody_waiting_and_is_replaced(demo: RunningDemo) -> None:
+    (hung,) = demo.pids("serving.worker")
+    with Load(demo) as load:
+        os.kill(hung, signal.SIGSTOP)
+        stopped_at = time.monotonic()
+        eventually(lambda: hung not in demo.pids("serving.worker"), 60, "the hung worker's end")
+        eventually(
+            lambda: any(status == 200 and sent > stopped_at + 1 for sent, _, status in load.answers),
+            60,
+            "an answer of the next worker",
+        )
+    assert max(done - sent for sent, done, _ in load.answers) < 15
+    assert {status for _, _, status in load.answers} <= {200, 503}
+
+
 def test_a_killed_gateway_is_replaced(demo: RunningDemo) -> None:
     killed = demo.kill("serving.gateway")
     eventually(lambda: demo.embed(timeout_s=5) == 200, 15, "an answer from the new gateway")
