@@ -288,8 +288,14 @@ function select(event) {
 
 body.addEventListener("click", select);
 body.addEventListener("keydown", select);
-body.addEventListener("pointerenter", () => { isHovered = true; page.querySelector("[data-paused]").hidden = false; });
-body.addEventListener("pointerleave", () => { isHovered = false; page.querySelector("[data-paused]").hidden = true; });
+// Rows stand still while the pointer or the keyboard is on them, and the card says so.
+function pause() {
+  page.querySelector("[data-paused]").hidden = !(isHovered || body.contains(document.activeElement));
+}
+body.addEventListener("pointerenter", () => { isHovered = true; pause(); });
+body.addEventListener("pointerleave", () => { isHovered = false; pause(); });
+body.addEventListener("focusin", pause);
+body.addEventListener("focusout", () => requestAnimationFrame(pause));
 feed.addEventListener("frames", show);
 document.addEventListener("tg:theme", show);
 bindBadge(feed, document.getElementById("live-badge"));

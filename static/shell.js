@@ -34,17 +34,22 @@ document.addEventListener("click", (event) => {
   if (event.target.closest('[aria-disabled="true"]')) event.preventDefault();
 });
 
-// A dialog is filled by htmx and opened when its content is there.
+// A dialog is filled by htmx and opened when its content is there. Other parts of the page may be swapped
+// meanwhile: only content that is new takes the focus.
 const dialog = document.getElementById("dialog");
+let shown = null;
 document.addEventListener("htmx:after:swap", () => {
-  if (dialog && !dialog.open && dialog.querySelector("#dialog-content > *")) open();
   dependentFields(document);
-  document.querySelector("dialog [data-error-summary]")?.focus();
+  const content = dialog?.querySelector("#dialog-content > *");
+  if (content && content !== shown) open(content);
 });
-// The first thing to fill in has the focus, not the button that closes.
-function open() {
-  dialog.showModal();
-  dialog.querySelector("form :is(input:not([type=hidden]), select, textarea)")?.focus();
+
+// What comes next has the focus, not the button that closes: errors, the first field, or the way on.
+function open(content) {
+  shown = content;
+  if (!dialog.open) dialog.showModal();
+  const inOrder = ["[data-error-summary]", ":is(input:not([type=hidden]), select, textarea)", ".modal-footer .btn-primary"];
+  inOrder.map((wanted) => content.querySelector(wanted)).find(Boolean)?.focus();
 }
 
 dialog?.addEventListener("close", () => {

@@ -20,8 +20,10 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from console.pages.answers import FORM, page, show
 from console.pages.forms import ActionForm
+from console.pages.overview import live_words
 from console.pages.snippets import curl_embeddings, curl_infer, example_inputs, python_openai
 from console.requests import ConsoleRequest
+from console.templatetags.figures import figure
 from serving.control.catalog.access import visible_models
 from serving.control.catalog.models import Engine, Version
 from serving.telemetry.frames import STAGES
@@ -35,12 +37,18 @@ RECEIPT = (
     ("x-tidegate-model-version", gettext_lazy("Version")),
     ("x-tidegate-batch-size", gettext_lazy("Rows in its batch")),
     ("x-tidegate-batch-close", gettext_lazy("Why the batch started")),
-    ("x-tidegate-device-ms", gettext_lazy("Device time, ms")),
+    ("x-tidegate-device-ms", gettext_lazy("Device time")),
     ("x-tidegate-cost", gettext_lazy("Cost")),
-    ("x-tidegate-predicted-ms", gettext_lazy("Predicted, ms")),
+    ("x-tidegate-predicted-ms", gettext_lazy("Predicted")),
     ("x-request-id", gettext_lazy("Request")),
-    ("retry-after", gettext_lazy("Retry after, s")),
+    ("retry-after", gettext_lazy("Retry after")),
 )
+_UNITS = {
+    "x-tidegate-device-ms": "ms",
+    "x-tidegate-predicted-ms": "ms",
+    "x-tidegate-cost": "",
+    "retry-after": "s",
+}
 _TIMING = re.compile(r"([a-z_]+);dur=([0-9.]+)")
 
 
@@ -178,8 +186,21 @@ def _read(status: int, raw: bytes, headers: dict[str, str]) -> Answer:
     stages = [
         Stage(s, timing[s], timing[s] / total if total else 0) for s in STAGES if s in timing and s != "total"
     ]
-    receipt = [(word, low[name]) for name, word in RECEIPT if name in low]
+    receipt = [(word, _said(name, low[name])) for name, word in RECEIPT if name in low]
     return Answer(status, _shown(raw), stages, total, receipt)
+
+
+def _said(name: str, value: str) -> str:
+    """A header as a page writes it: figures with their unit, reasons in words."""
+    if name == "x-tidegate-batch-close":
+        words = live_words()
+        return f"{words.get(f'close_{value}', value)} ({words.get(f'why_{value}', value)})"
+    if name not in _UNITS:
+        return value
+    try:
+        return figure(float(value), _UNITS[name])
+    except (ValueError, OverflowError):
+        return value
 
 
 def _shown(raw: bytes) -> str:

@@ -124,3 +124,30 @@ def _note(message: ConsoleMessage, complaints: list[str]) -> None:
     is_expected = "WebSocket" in message.text or "ERR_CONNECTION" in message.text
     if message.type == "error" and not is_expected:
         complaints.append(message.text)
+
+
+def test_a_dialog_is_used_with_the_keyboard_alone(page: Page, world: World, console: Console) -> None:
+    sign_in(page, world, console)
+    page.goto(f"/tenants/{world.cast.tenant.slug}/")
+    opener = page.locator("a[hx-get]", has_text="New API key").first
+    opener.press("Enter")
+    expect(page.locator("dialog #id_name")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_be_hidden()
+    expect(opener).to_be_focused()
+    opener.press("Enter")
+    page.locator("dialog #id_name").fill("by keyboard")
+    page.keyboard.press("Enter")
+    expect(page.locator("dialog .modal-footer .btn-primary")).to_be_focused()
+
+
+def test_a_table_that_is_cut_says_so_and_takes_the_focus(page: Page, world: World, console: Console) -> None:
+    sign_in(page, world, console)
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.goto("/profiles/")
+    table = page.locator(".table-responsive")
+    expect(table).to_have_attribute("data-cut", "after")
+    expect(table).to_have_attribute("tabindex", "0")
+    table.evaluate("box => box.scrollTo(10000, 0)")
+    expect(table).to_have_attribute("data-cut", "before")
+    assert page.evaluate("document.documentElement.scrollWidth") == 380
