@@ -13,6 +13,10 @@ from serving.wire import Frame, FrameError, FrameReader
 
 log = structlog.get_logger("tidegate.gateway.link")
 
+FLUSH_PIECES = 32
+"""Written before the tick ends, so that the worker starts on the first requests of a crowd while the gateway
+still reads the last; without it the two take turns, each idle while the other works."""
+
 
 class LinkOwner(Protocol):
     """Who is told what happens on a link."""
@@ -53,10 +57,12 @@ class Link(asyncio.BufferedProtocol):
         self._owner.on_lost(self)
 
     def send(self, pieces: list[bytes | memoryview]) -> None:
-        """Queue a frame for this tick's one write."""
+        """Queue a frame: few of one tick leave in one write."""
         if not self._pieces:
             self._loop.call_soon(self._flush)
         self._pieces += pieces
+        if len(self._pieces) >= FLUSH_PIECES:
+            self._flush()
 
     def close(self) -> None:
         """Drop the connection now; `on_lost` follows."""
@@ -66,5 +72,5 @@ class Link(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         pieces, self._pieces = self._pieces, []
         # uvloop raises on a closed transport; `on_lost` deals with what was on its way.
-        if self._transport is not None and not self._transport.is_closing():
+        if pieces and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(pieces))

@@ -33,6 +33,8 @@ from serving.worker.requests import Request
 
 log = structlog.get_logger(__name__)
 
+FLUSH_PIECES = 32
+"""Written before the tick ends, so that the gateway encodes the first answers while the last are still made."""
 MAX_LINKS = 256
 MAX_PENDING_BYTES = 512 << 20
 MAX_UNSENT_BYTES = 256 << 20
@@ -77,6 +79,8 @@ class Link(asyncio.BufferedProtocol):
         if not self._pieces:
             asyncio.get_running_loop().call_soon(self._flush)
         self._pieces += pieces
+        if len(self._pieces) >= FLUSH_PIECES:
+            self._flush()
 
     def close(self) -> None:
         if self._transport is not None:
