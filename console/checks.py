@@ -25,7 +25,7 @@ def check_secret_key(app_configs: Sequence[Any] | None, **options: Any) -> list[
     return [
         Error(
             f"TIDEGATE_SECRET_KEY holds fewer than {MIN_SECRET_CHARS} characters.",
-            hint="Sessions are signed with it. `manage.py up` creates one; elsewhere set 50 random characters.",
+            hint="Sessions are signed with it. `manage.py up` creates one, and commands typed while it runs find it; elsewhere set 50 random characters.",
             id="tidegate.E001",
         )
     ]

@@ -16,6 +16,10 @@ class DirectoryLock:
         self._path = path
         self._descriptor: int | None = None
 
+    @property
+    def is_ours(self) -> bool:
+        return self._descriptor is not None
+
     def acquire(self) -> None:
         """Raises `AlreadyRunning` naming the holder, `OSError` when the directory cannot be written."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -34,6 +38,21 @@ class DirectoryLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a `DirectoryLock` on this file is held now; False when it was never made or is not ours to open."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def command_of(pid: int | None) -> str:

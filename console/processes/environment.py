@@ -22,7 +22,7 @@ def stored_secrets(state_dir: Path) -> dict[str, str]:
     """
     path = state_dir / "secrets.json"
     if not path.exists():
-        _write_private(path, json.dumps({name: secrets.token_urlsafe(48) for name in SECRET_NAMES}))
+        write_private(path, json.dumps({name: secrets.token_urlsafe(48) for name in SECRET_NAMES}))
     stored = _read(path)
     return {name: str(stored[name]) for name in SECRET_NAMES}
 
@@ -52,7 +52,8 @@ def platform_environment(
     }
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
+    """A file for its owner only, whole or not at all."""
     unfinished = path.with_suffix(".new")
     unfinished.unlink(missing_ok=True)
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:

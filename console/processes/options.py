@@ -26,14 +26,24 @@ class UpOptions:
     cpu_cores: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+def default_state_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where an installation lives when nobody says otherwise: `var/` of the checkout."""
+    return Path(environ.get("TIDEGATE_STATE_DIR", PROJECT_DIR / "var")).resolve()
+
+
 def add_arguments(parser: argparse.ArgumentParser, environ: Mapping[str, str] = os.environ) -> None:
     """Defaults are the environment's settings; the command line wins."""
-    state_dir = Path(environ.get("TIDEGATE_STATE_DIR", PROJECT_DIR / "var"))
-    parser.add_argument("--state-dir", type=Path, default=state_dir, help="data, logs, sockets, secrets")
+    parser.add_argument(
+        "--state-dir", type=Path, default=default_state_dir(environ), help="data, logs, sockets, secrets"
+    )
     parser.add_argument("--console-host", default=environ.get("TIDEGATE_CONSOLE_HOST", "127.0.0.1"))
-    parser.add_argument("--console-port", type=int, default=environ.get("TIDEGATE_CONSOLE_PORT", "8000"))
+    parser.add_argument(
+        "--console-port", type=parse_port, default=environ.get("TIDEGATE_CONSOLE_PORT", "8000")
+    )
     parser.add_argument("--gateway-host", default=environ.get("TIDEGATE_GATEWAY_HOST", "127.0.0.1"))
-    parser.add_argument("--gateway-port", type=int, default=environ.get("TIDEGATE_GATEWAY_PORT", "8001"))
+    parser.add_argument(
+        "--gateway-port", type=parse_port, default=environ.get("TIDEGATE_GATEWAY_PORT", "8001")
+    )
     parser.add_argument("--gateways", type=int, default=1, help="gateway processes sharing the port")
     parser.add_argument(
         "--cpu-cores",
@@ -55,6 +65,13 @@ def from_arguments(arguments: Mapping[str, Any]) -> UpOptions:
         gateways=max(1, arguments["gateways"]),
         cpu_cores=arguments["cpu_cores"],
     )
+
+
+def parse_port(text: str) -> int:
+    """Raises `argparse.ArgumentTypeError`. The kernel would take a larger number modulo 65536."""
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 1 to 65535")
+    return int(text)
 
 
 def parse_cores(text: str) -> dict[str, tuple[int, ...]]:

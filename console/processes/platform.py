@@ -22,6 +22,7 @@ from console.embedded.errors import ServiceError
 from console.embedded.identity import ourselves
 from console.embedded.lock import DirectoryLock
 from console.embedded.services import EmbeddedServices, Service
+from console.processes import beside
 from console.processes.environment import platform_environment
 from console.processes.fleet import MANAGE, ProcessSpec, environment_of, owned, processes_of
 from console.processes.options import UpOptions
@@ -58,7 +59,7 @@ class Platform:
         self._say = say
         self._specs = sorted(processes or processes_of(options), key=lambda spec: spec.stop_stage)
         self._services = EmbeddedServices(options.state_dir)
-        self._lock = DirectoryLock(options.state_dir / "up.lock")
+        self._lock = DirectoryLock(options.state_dir / beside.LOCK)
         self._rotate_at = 0.0
 
     def __enter__(self) -> Self:
@@ -89,6 +90,7 @@ class Platform:
             self._supervise_service(service)
         self._say("migrating the database")
         self.manage("migrate", "--no-input", "--verbosity", "0")
+        beside.announce(self.options.state_dir, self.environment)
         for spec in self._specs:
             self._supervise(spec)
         self._say(f"starting {', '.join(spec.name for spec in self._specs)}")
@@ -159,6 +161,8 @@ class Platform:
             self._services.stop()
         finally:
             self.supervised.clear()
+            if self._lock.is_ours:
+                beside.withdraw(self.options.state_dir)
             self._lock.release()
 
     def _stop_together(self, names: Sequence[str]) -> None:
@@ -177,6 +181,11 @@ class Platform:
 
     def _require_ports(self) -> None:
         options = self.options
+        if options.console_port == options.gateway_port:
+            raise ServiceError(
+                f"console and gateway cannot both listen on port {options.console_port}. "
+                "Choose another with --console-port or --gateway-port."
+            )
         require_free(options.console_host, options.console_port, "--console-port", "TIDEGATE_CONSOLE_PORT")
         require_free(options.gateway_host, options.gateway_port, "--gateway-port", "TIDEGATE_GATEWAY_PORT")
 

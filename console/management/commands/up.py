@@ -21,4 +21,5 @@ class Command(BaseCommand):
         with failures_for_people(), Platform(from_arguments(options)) as platform:
             platform.wait_ready()
             self.stdout.write(self.style.SUCCESS("Tidegate runs. Ctrl-C stops it."))
+            self.stdout.write("No account yet? Beside it: .venv/bin/python manage.py createoperator NAME")
             platform.run_until_signal()

@@ -16,7 +16,8 @@ from console.embedded.owned import OwnedProcess
 from console.processes.backoff import Backoff
 from console.processes.environment import platform_environment, stored_secrets
 from console.processes.fleet import environment_of, processes_of
-from console.processes.options import UpOptions, add_arguments, from_arguments, parse_cores
+from console.processes.options import UpOptions, add_arguments, from_arguments, parse_cores, parse_port
+from console.processes.platform import Platform
 from console.processes.ports import require_free
 from console.processes.supervised import Supervised, describe_exit
 from serving.rotation import rotate_when_large
@@ -83,6 +84,20 @@ def test_cores_are_read_and_checked():
     for wrong in ("worker", "worker=x", "cat=0", "worker=4096"):
         with pytest.raises(argparse.ArgumentTypeError):
             parse_cores(wrong)
+
+
+def test_a_port_is_a_port():
+    assert parse_port("9000") == 9000
+    for wrong in ("0", "99999", "-1", "http", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="1 to 65535"):
+            parse_port(wrong)
+
+
+def test_console_and_gateway_cannot_share_a_port(state_dir: Path):
+    platform = Platform(UpOptions(state_dir=state_dir, console_port=9000, gateway_port=9000))
+    with pytest.raises(ServiceError, match="--gateway-port"):
+        platform.start()
+    platform.stop()
 
 
 def test_the_environment_sets_defaults_and_the_command_line_wins():
