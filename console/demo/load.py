@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import httpx
 
 from console.demo import texts
 
 MODEL = "all-minilm-l6-v2"
+CHAT_PER_S = 10.0
 
 
 @dataclass(slots=True)
@@ -64,10 +67,16 @@ async def _paced(
 
 
 async def _closed(
-    client: httpx.AsyncClient, sentences: Iterator[str], count: int, outstanding: int, into: Outcome
+    client: httpx.AsyncClient,
+    sentences: Iterator[str],
+    count: int,
+    outstanding: int,
+    seconds: float,
+    into: Outcome,
 ) -> None:
-    """`count` requests with `outstanding` of them under way all the time."""
-    left = iter(range(count))
+    """`count` requests with `outstanding` of them under way all the time; none starts after `seconds`."""
+    end = time.perf_counter() + seconds
+    left = takewhile(lambda _: time.perf_counter() < end, range(count))
 
     async def one_after_another() -> None:
         for _ in left:
@@ -79,9 +88,17 @@ async def _closed(
 
 
 async def run(
-    gateway: str, keys: dict[str, str], *, chat_requests: int = 80, archive_requests: int = 320
+    gateway: str,
+    keys: dict[str, str],
+    *,
+    chat_requests: int = 80,
+    archive_requests: int = 320,
+    archive_seconds: float = math.inf,
 ) -> list[Outcome]:
-    """Send from both tenants at the same time; returns their outcomes, chat first."""
+    """Send from both tenants at the same time; returns their outcomes, chat first.
+
+    The archive stops at whichever comes first, its requests or its seconds.
+    """
     chat, archive = Outcome("acme-chat"), Outcome("acme-archive")
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
 
@@ -93,6 +110,8 @@ async def run(
     async with client(chat.slug) as chat_client, client(archive.slug) as archive_client:
         await ask(chat_client, "A first sentence opens the connections.")
         async with asyncio.TaskGroup() as group:
-            group.create_task(_closed(archive_client, texts.archive(), archive_requests, 32, archive))
-            group.create_task(_paced(chat_client, texts.chat(), chat_requests, 10.0, chat))
+            group.create_task(
+                _closed(archive_client, texts.archive(), archive_requests, 32, archive_seconds, archive)
+            )
+            group.create_task(_paced(chat_client, texts.chat(), chat_requests, CHAT_PER_S, chat))
     return [chat, archive]

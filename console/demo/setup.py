@@ -148,6 +148,7 @@ def _deployed(version: Version, say: Say, deadline: float) -> None:
         deployment = deploy(by=BY, model=version.model, version=version)
     elif deployment.version_id != version.pk:
         deployment = switch_version(by=BY, deployment=deployment, version=version)
+    say("waiting for the replica: loading and warming up")
     started = timezone.now()
     _wait("the replica", deadline, lambda: _is_seen_ready(deployment.pk, started), deployment.pk)
 

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         chosen = from_arguments(options)
         with failures_for_people(), Platform(chosen) as platform:
             platform.wait_ready()
-            facts = _set_up(platform, chosen.state_dir / "run" / "demo-setup.json")
+            facts = _set_up(platform, chosen.state_dir / "demo-setup.json")
             self._measure(chosen, facts)
             with _for_scripts(chosen, facts):
                 self._invite(chosen, facts)
@@ -49,7 +49,9 @@ class Command(BaseCommand):
 
     def _invite(self, chosen: UpOptions, facts: dict[str, Any]) -> None:
         gateway, key = _gateway(chosen), facts["api_keys"]["acme-chat"]
-        self.stdout.write(self.style.SUCCESS(f"console  http://{chosen.console_host}:{chosen.console_port}"))
+        self.stdout.write(
+            self.style.SUCCESS(f"\nconsole  http://{chosen.console_host}:{chosen.console_port}")
+        )
         self.stdout.write(f"sign in  {facts['username']} / {facts['password']}")
         self.stdout.write(f"gateway  {gateway}")
         self.stdout.write(
@@ -83,7 +85,10 @@ def _for_scripts(chosen: UpOptions, facts: dict[str, Any]) -> Iterator[None]:
         "model": load.MODEL,
         "username": facts["username"],
         "password": facts["password"],
-        "tenants": {slug: {"api_key": key} for slug, key in facts["api_keys"].items()},
+        "tenants": {
+            slug: {"api_key": key, "target_p95_ms": facts["targets_ms"][slug]}
+            for slug, key in facts["api_keys"].items()
+        },
     }
     path.unlink(missing_ok=True)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        logging.getLogger().setLevel(logging.WARNING)  # the terminal is a person's here
         try:
             ready = prepare(lambda text: self.stdout.write(f"  {text}"))
         except DemoFailed as error:
