@@ -71,7 +71,7 @@ class VersionForm(ActionForm):
         label=gettext_lazy("Upload"),
         required=False,
         help_text=gettext_lazy(
-            "A .zip or .tar.gz of the model's directory, or one .pt2 or .onnx file. Files that could run code when loaded (.bin, .pt, .pkl) are refused."
+            "A .zip or .tar.gz of the model's directory, or one .pt2 file. Files that could run code when loaded (.bin, .pt, .pkl) are refused."
         ),
     )
     path = forms.CharField(
@@ -112,7 +112,7 @@ class VersionForm(ActionForm):
 
     def refuse(self, errors: Any) -> None:
         """The action knows one source and nested options; the form has a field for each."""
-        source = "upload" if self.cleaned_data.get("upload") else "path"
+        source = "path" if self.cleaned_data.get("path") and not self.cleaned_data.get("upload") else "upload"
         names = {"source": source, "price_micro_per_device_hour": "price"}
         super().refuse({names.get(n, n.replace("options.", "option_")): said for n, said in errors.items()})
 

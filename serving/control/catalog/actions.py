@@ -225,8 +225,10 @@ def _checked(engine: str, source: object | None, price: int) -> EngineName:
     if engine not in Engine.values:
         raise Invalid({"engine": f"One of {', '.join(Engine.values)}."})
     name = cast(EngineName, engine)
-    if (source is None) != (name == "echo"):
-        raise Invalid({"source": "The echo engine takes no artifact; every other engine needs one."})
+    if source is None and name != "echo":
+        raise Invalid({"source": f"The {name} engine needs an artifact: a file, or a path on the server."})
+    if source is not None and name == "echo":
+        raise Invalid({"source": "The echo engine takes no artifact."})
     if not 0 <= price < 1 << 62:
         raise Invalid({"price_micro_per_device_hour": "A whole number of micro-units, not negative."})
     return name

@@ -37,7 +37,7 @@ def check(content: Path, engine: EngineName) -> str:
     """
     found = "python" if engine == "python" else identify(content)
     if found not in FORMATS_OF[engine]:
-        raise Refused(f"the {engine} engine does not read {_TITLES[found]}")
+        raise _wrong_engine(content, found, engine)
     if found in SINGLE_FILES:
         file = _only_file(content)
         assert file is not None, "these formats were identified by their one file"
@@ -52,6 +52,16 @@ def check(content: Path, engine: EngineName) -> str:
         case "python":
             _check_python(content)
     return found
+
+
+def _wrong_engine(content: Path, found: str, engine: EngineName) -> Refused:
+    file = _only_file(content)
+    if found == "pt2" and file is not None:
+        pt2.scan(
+            file
+        )  # a file of `torch.save` is a zip too, and a pickle for every engine: its own reason says so
+    reader = next(name for name, formats in FORMATS_OF.items() if found in formats)
+    return Refused(f"the {engine} engine does not read {_TITLES[found]}; choose the {reader} engine")
 
 
 def identify(content: Path) -> str:
