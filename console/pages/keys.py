@@ -83,14 +83,13 @@ def create(request: ConsoleRequest, slug: str) -> HttpResponse:
         return frame.show(request, form)
     key, token = made
     usable = [name for name in models if key.allowed_models is None or name in key.allowed_models]
-    model = usable[0] if usable else "all-minilm-l6-v2"
     template = "pages/key_created_dialog.html" if request.htmx else "pages/key_created.html"
     answer = show(
         request,
         template,
         key=key,
         token=token,
-        curl=curl_embeddings(model, token),
+        curl=curl_embeddings(usable[0], token) if usable else "",
         tenant=tenant,
         back=_address(tenant),
     )

@@ -25,7 +25,7 @@ NO_CHANGE = ("user.signed_in", "user.signed_out", "user.sign_in_failed", "audit.
 
 @page("overview")
 def overview(request: ConsoleRequest) -> HttpResponse:
-    tenant = live_tenant(request)
+    tenant, model = live_tenant(request), _any_model(request)
     return show(
         request,
         "pages/overview.html",
@@ -35,7 +35,7 @@ def overview(request: ConsoleRequest) -> HttpResponse:
         words=live_words(),
         changes=recent_changes(request),
         sees_audit=_sees_audit(request),
-        curl=curl_embeddings(_any_model(request)),
+        curl=curl_embeddings(model) if model else "",
     )
 
 
@@ -102,7 +102,7 @@ def _sees_audit(request: ConsoleRequest) -> bool:
 
 
 def _any_model(request: ConsoleRequest) -> str:
-    """A model the person's command line would work with, if there is one."""
+    """A model the person's command line would work with; empty when there is none."""
     models = visible_models(request.actor, request.tenant.pk if request.tenant else None)
     names = models.order_by("name").values_list("name", flat=True)
-    return names.filter(deployments__state="active").first() or names.first() or "all-minilm-l6-v2"
+    return names.filter(deployments__state="active").first() or names.first() or ""

@@ -218,3 +218,33 @@ def test_every_active_key_can_be_found_and_revoked_however_many_are_gone(world: 
     with patch("console.pages.tenants.MAX_ACTIVE_KEYS", 1):
         page = world.client("owner").get(reverse("tenant", args=["acme"])).content.decode()
     assert reverse("key_revoke", args=[world.key.pk]) in page
+
+
+def test_a_page_that_watched_a_validation_offers_to_deploy_when_it_ends(world: World) -> None:
+    client = world.client("operator")
+    Version.objects.filter(model=world.model).update(state="validating")
+    waiting = client.get(reverse("model_state", args=[world.model.name])).content.decode()
+    assert "every 2s" in waiting
+    assert 'id="model-actions"' not in waiting
+    Version.objects.filter(model=world.model).update(state="ready")
+    Deployment.objects.all().update(state="stopped")
+    done = client.get(reverse("model_state", args=[world.model.name])).content.decode()
+    assert 'id="model-actions" hx-swap-oob="true"' in done
+    assert reverse("deploy", args=[world.model.name]) in done
+
+
+def test_no_page_shows_a_command_line_for_a_model_that_is_not_there(world: World) -> None:
+    with patch("console.pages.keys.visible_models", return_value=Model.objects.none()):
+        made = post(
+            world.client("operator"),
+            "key_create",
+            world.cast.tenant.slug,
+            name="k",
+            scopes=["infer"],
+            expires="never",
+        )
+    assert TOKEN.search(made.content.decode())
+    assert "curl" not in made.content.decode()
+    with patch("console.pages.overview.visible_models", return_value=Model.objects.none()):
+        page = world.client("operator").get("/").content.decode()
+    assert "There is no model to ask yet" in page
