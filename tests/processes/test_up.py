@@ -109,6 +109,17 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             started.stop()
 
 
+def test_the_first_account_is_made_by_a_command_typed_beside_it(up: Up):
+    command = [sys.executable, "manage.py", "createoperator", "first"]
+    environment = _environment() | {"TIDEGATE_STATE_DIR": str(up.state_dir)}
+    done = subprocess.run(
+        command, cwd=PROJECT_DIR, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "first is an operator" in done.stdout
+    assert "Password (shown once): " in done.stdout
+
+
 def test_the_console_and_the_gateway_answer(up: Up):
     assert status_of(up.gateway_port, "/livez") == 200
     until(lambda: status_of(up.gateway_port, "/readyz") == 200, within_s=10)

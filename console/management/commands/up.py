@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from console.processes.options import add_arguments, from_arguments
+from console.processes.options import PROJECT_DIR, add_arguments, from_arguments
 from console.processes.platform import Platform, failures_for_people
 
 
@@ -18,8 +20,17 @@ class Command(BaseCommand):
         add_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with failures_for_people(), Platform(from_arguments(options)) as platform:
+        chosen = from_arguments(options)
+        with failures_for_people(), Platform(chosen) as platform:
             platform.wait_ready()
             self.stdout.write(self.style.SUCCESS("Tidegate runs. Ctrl-C stops it."))
-            self.stdout.write("No account yet? Beside it: .venv/bin/python manage.py createoperator NAME")
+            self.stdout.write(f"No account yet? In another terminal: {_beside(chosen.state_dir)}")
             platform.run_until_signal()
+
+
+def _beside(state_dir: Path) -> str:
+    """The line that makes the first account of this installation, as it is typed in the checkout."""
+    elsewhere = (
+        "" if state_dir == PROJECT_DIR / "var" else f"TIDEGATE_STATE_DIR={shlex.quote(str(state_dir))} "
+    )
+    return f"{elsewhere}.venv/bin/python manage.py createoperator NAME"
