@@ -121,7 +121,7 @@ function latencyCell(row) {
   const span = document.createElement("span");
   const small = document.createElement("span");
   small.className = "text-secondary";
-  small.textContent = ` / ${figure(row.target_ms, "ms")}`;
+  small.textContent = ` / ${figure(row.target_ms || null, "ms")}`; // an unknown model promises nothing
   const value = document.createElement("span");
   value.className = isLate ? "tg-bad fw-medium" : "fw-medium";
   value.textContent = row.p95 === undefined ? NONE : threeDigits(row.p95);
