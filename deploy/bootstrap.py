@@ -136,7 +136,9 @@ def install(requirements: str) -> None:
     """The development list contains the runtime list, so its stamp serves both."""
     if any(is_current(VENV / f"installed-{name}", requirements_digest()) for name in (requirements, DEV)):
         return
-    say(f"installing {requirements} (the first time downloads about 0.5 GB, several with a CUDA build of torch)")
+    say(
+        f"installing {requirements} (the first time downloads about 0.5 GB, several with a CUDA build of torch)"
+    )
     started = time.time()
     command = [str(venv_python()), "-m", "pip", "install", "--disable-pip-version-check", "-r", requirements]
     code, printed = run(command)
