@@ -226,6 +226,7 @@ class ReplicaReport(Frozen, frozen=True, tag="replica"):
     restarts: int = 0
     memory_bytes: int | None = None
     load_s: float | None = None
+    """From the start of the process until it was ready."""
     at: float = 0.0
 
 

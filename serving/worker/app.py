@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import time
 from contextlib import suppress
 
 import structlog
@@ -43,7 +42,6 @@ class Worker:
         self._control = control
         self._valkey_url = valkey_url
         self._state: ReplicaState = "starting"
-        self._started = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[int] = self._loop.create_future()
         self._tasks: list[asyncio.Task[None]] = []
@@ -152,7 +150,7 @@ class Worker:
         line = StateLine(state, reason)
         if state == "ready":
             line.memory_bytes = memory.resident_bytes()
-            line.load_s = round(time.monotonic() - self._started, 3)
+            line.load_s = round(memory.age_s(), 3)
         log.info("worker.state", state=state, reason=reason, replica=self._spec.replica_id)
         self._control.send(line)
 

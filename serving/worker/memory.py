@@ -1,15 +1,21 @@
-"""The process's own memory: measured, and what loading left over given back."""
+"""The process by itself: its memory, measured and given back where loading left it over; its age."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import time
 
 import psutil
 
 
 def resident_bytes() -> int:
     return psutil.Process().memory_info().rss
+
+
+def age_s() -> float:
+    """Seconds since the process was started, the interpreter's own start and every import included."""
+    return time.time() - psutil.Process().create_time()
 
 
 def settle() -> None:
