@@ -65,4 +65,6 @@ class Replica:
     is_changed: bool = True
     last_words: str = ""
     """The reason the worker itself gave for failing, kept for the report of its exit."""
+    last_death: str = ""
+    """Why the start before this one ended, kept for whoever asks why it was restarted."""
     kills: int = 0

@@ -92,7 +92,7 @@ class Supervisor:
         if state == "ready":
             replica.ready_since = now if replica.ready_since is None else replica.ready_since
             replica.kill_at = None
-        _move(replica, state, reason)
+        _move(replica, state, reason or ("" if state == "draining" else _restarted_after(replica)))
 
     def heard(self, replica_id: str, epoch: int, now: float) -> None:
         """The worker says that it lives."""
@@ -118,12 +118,11 @@ class Supervisor:
 
     def _note_death(self, replica: Replica, why: str, now: float) -> None:
         replica.failures += 1
+        replica.last_death = why[:_REASON_LENGTH]
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(replica.failures - 1, 16))
         replica.start_at = now + pause_s
         is_loop = replica.failures >= CRASH_LOOP_DEATHS
-        _move(
-            replica, "failed" if is_loop else "pending", f"{why[:_REASON_LENGTH]}; again in {pause_s:.1f} s"
-        )
+        _move(replica, "failed" if is_loop else "pending", f"{replica.last_death}; again in {pause_s:.1f} s")
 
     def _current(self, replica_id: str, epoch: int) -> Replica | None:
         replica = self.replicas.get(replica_id)
@@ -181,7 +180,7 @@ class Supervisor:
         replica.epoch = self._next_epoch()
         replica.is_running, replica.running_spec = True, replica.spec
         replica.kill_at = now + START_TIMEOUT_S
-        _move(replica, "starting", "")
+        _move(replica, "starting", _restarted_after(replica))
         return Start(replica.spec, version, replica.epoch)
 
     def next_due(self, now: float) -> float | None:
@@ -232,6 +231,10 @@ class Supervisor:
             load_s=replica.load_s,
             at=at,
         )
+
+
+def _restarted_after(replica: Replica) -> str:
+    return f"restarted after: {replica.last_death}" if replica.last_death else ""
 
 
 def _move(replica: Replica, state: ReplicaState, reason: str) -> None:

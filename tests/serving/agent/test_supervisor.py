@@ -85,6 +85,15 @@ def test_the_first_restart_comes_quickly_and_under_a_greater_epoch():
     assert supervisor.step(50.0 + FIRST_PAUSE_S) == [Start(spec(), VERSIONS["mv_1"], 2)]
 
 
+def test_a_restarted_replica_says_what_ended_the_start_before():
+    supervisor = running()
+    supervisor.exited("rep_1", 1, "the worker was killed by SIGKILL", 50.0)
+    supervisor.step(50.0 + FIRST_PAUSE_S)
+    supervisor.told("rep_1", 2, "ready", 53.0)
+    [report] = supervisor.reports(53.0, 0.0)
+    assert (report.state, report.reason) == ("ready", "restarted after: the worker was killed by SIGKILL")
+
+
 def test_a_crash_loop_slows_down_is_called_failed_with_its_reason_and_is_still_tried():
     supervisor = fresh()
     supervisor.want([spec()], VERSIONS, 0.0)
