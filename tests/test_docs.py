@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.errors import BY_CODE
+from serving.gateway.protocols.openai import CODES
 
 PROJECT = Path(__file__).resolve().parent.parent
 OPERATIONS = (PROJECT / "docs" / "operations.md").read_text()
@@ -28,6 +29,11 @@ def test_every_setting_is_documented() -> None:
 @pytest.mark.parametrize("code", sorted(BY_CODE))
 def test_every_error_code_is_documented_with_its_status(code: str) -> None:
     assert re.search(rf"\| {BY_CODE[code].status} \|[^\n]*`{code}`", API)
+
+
+def test_codes_that_read_otherwise_under_v1_are_documented() -> None:
+    for code, theirs in CODES.items():
+        assert re.search(rf"\| {BY_CODE[code].status} \|[^\n]*`{code}`[^\n]*`{theirs}`", API)
 
 
 def test_every_command_is_documented() -> None:

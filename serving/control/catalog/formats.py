@@ -87,6 +87,8 @@ def _identify_single(file: Path) -> str:
         raise Refused(
             "weights alone are not a model; send them with config.json and tokenizer.json, as one zip"
         )
+    if file.name == "model.py":
+        raise Refused("Python code; choose the python engine, which runs it once an operator has trusted it")
     # An ONNX model starts with its IR version: field 1, varint, a small number.
     if start[0] == 0x08 and 3 <= start[1] <= 32:
         return "onnx"

@@ -178,11 +178,12 @@ def model_card(model: ModelEntry) -> dict[str, Any]:
     return {"id": model.name, "object": "model", "created": int(model.created_at), "owned_by": "tidegate"}
 
 
-_CODES = {
+CODES = {
     "rate_limited": "rate_limit_exceeded",
     "concurrency_exceeded": "rate_limit_exceeded",
     "queue_full": "rate_limit_exceeded",
 }
+"""Our code → what OpenAI's clients know instead."""
 
 
 def error(error: DataPlaneError, request_id: str) -> bytes:
@@ -191,10 +192,10 @@ def error(error: DataPlaneError, request_id: str) -> bytes:
         "message": error.message,
         "type": _type(error.status),
         "param": error.param,
-        "code": _CODES.get(error.code, error.code),
+        "code": CODES.get(error.code, error.code),
         "request_id": request_id,
     }
-    if error.code in _CODES:
+    if error.code in CODES:
         body["reason"] = error.code
     if error.numbers:
         body["numbers"] = error.numbers

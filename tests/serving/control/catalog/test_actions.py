@@ -150,6 +150,8 @@ def test_a_zip_around_a_program_is_taken_off(register: Register) -> None:
         (crafting.zip_of(crafting.encoder()), "tensor", "does not read"),
         (crafting.pt2(), "encoder", "choose the tensor engine"),
         (crafting.zip_of({"x.txt": b""}), "python", "model.py"),
+        (crafting.zip_of({"model.py": b"class Model: ..."}), "encoder", "choose the python engine"),
+        (crafting.zip_of({"model.py": b"class Model: ..."}), "tensor", "choose the python engine"),
         (b"GIF89a" + crafting.zip_of(crafting.encoder()), "encoder", "neither"),
         (b"\x08", "tensor", "neither"),
         (b"", "encoder", "neither"),
