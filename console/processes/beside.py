@@ -13,6 +13,8 @@ from console.processes.environment import SECRET_NAMES, stored_secrets, write_pr
 from console.processes.options import default_state_dir
 
 LOCK = "up.lock"
+FOR_SCRIPTS = "demo.json"
+"""Written by the demo once it serves: addresses, sign-in and keys."""
 SHARED = (
     "DATABASE_URL",
     "VALKEY_URL",
@@ -33,8 +35,9 @@ def announce(
 
 
 def withdraw(state_dir: Path) -> None:
-    """Nothing runs here any more. Safe to call twice."""
+    """Nothing runs here any more, or not yet. For who holds the lock; safe to call twice."""
     _path(state_dir).unlink(missing_ok=True)
+    (state_dir / FOR_SCRIPTS).unlink(missing_ok=True)
 
 
 def join(environ: MutableMapping[str, str] = os.environ) -> None:

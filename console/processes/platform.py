@@ -83,6 +83,7 @@ class Platform:
         """Services, migrations, then all processes at once; returns when they are spawned."""
         private_directory(self.options.state_dir)
         self._lock.acquire()
+        beside.withdraw(self.options.state_dir)  # a killed run could not: scripts would use its dead keys
         self._require_ports()
         self._services.start(self._say)
         self.environment = platform_environment(self.options, self._services.urls())

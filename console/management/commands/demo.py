@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from console.demo import load, report
 from console.embedded.errors import ServiceError
+from console.processes import beside
 from console.processes.options import UpOptions, add_arguments, from_arguments
 from console.processes.platform import Platform, failures_for_people
 
@@ -78,7 +79,7 @@ def _set_up(platform: Platform, handover: Path) -> dict[str, Any]:
 @contextmanager
 def _for_scripts(chosen: UpOptions, facts: dict[str, Any]) -> Iterator[None]:
     """`demo.json` for as long as the demo serves, readable by its owner only."""
-    path = chosen.state_dir / "demo.json"
+    path = chosen.state_dir / beside.FOR_SCRIPTS
     document = {
         "console": f"http://{chosen.console_host}:{chosen.console_port}",
         "gateway": _gateway(chosen),

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from console.embedded.errors import ServiceError
+from console.embedded.lock import DirectoryLock
 from console.embedded.owned import OwnedProcess
+from console.processes import beside
 from console.processes.backoff import Backoff
 from console.processes.environment import platform_environment, stored_secrets
 from console.processes.fleet import environment_of, processes_of
@@ -98,6 +100,29 @@ def test_console_and_gateway_cannot_share_a_port(state_dir: Path):
     with pytest.raises(ServiceError, match="--gateway-port"):
         platform.start()
     platform.stop()
+
+
+def test_a_start_withdraws_at_once_what_a_killed_run_announced(state_dir: Path):
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        platform = Platform(UpOptions(state_dir=state_dir, console_port=busy.getsockname()[1]))
+        for name in ("demo.json", "running.json"):
+            (state_dir / name).write_text("{}")
+        with pytest.raises(ServiceError):
+            platform.start()
+        assert list(state_dir.glob("*.json")) == []
+        platform.stop()
+
+
+def test_a_refused_start_leaves_the_announcements_of_the_running_one(state_dir: Path):
+    running = DirectoryLock(state_dir / beside.LOCK)
+    running.acquire()
+    (state_dir / "demo.json").write_text("{}")
+    platform = Platform(UpOptions(state_dir=state_dir))
+    with pytest.raises(ServiceError, match="in use"):
+        platform.start()
+    platform.stop()
+    running.release()
+    assert (state_dir / "demo.json").exists()
 
 
 def test_the_environment_sets_defaults_and_the_command_line_wins():
