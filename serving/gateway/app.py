@@ -162,6 +162,7 @@ class GatewayApp:
         headers = [JSON_TYPE, *_error_headers(error, is_openai)]
         if exchange.lane is not None:
             headers.append((b"x-tidegate-model-version", exchange.lane.number_header))
+        headers.append((b"server-timing", b"total;dur=%.3f" % (exchange.elapsed_us() / 1000)))
         await self._send(exchange, error.status, headers, shape(error, exchange.request_id))
 
     async def _send(self, exchange: Exchange, status: int, headers: Headers, body: bytes) -> None:

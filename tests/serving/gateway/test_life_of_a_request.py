@@ -32,6 +32,13 @@ async def test_every_answer_carries_a_receipt_whose_parts_sum_to_the_total(echo:
     assert float(response.headers["x-tidegate-predicted-ms"]) >= 0
 
 
+async def test_a_refusal_says_how_long_it_took_and_of_which_request(echo: Harness) -> None:
+    response = await echo.client.post("/v2/models/nothing/infer", json={"inputs": []}, headers=echo.auth)
+    assert response.status_code == 404
+    assert re.fullmatch(r"total;dur=\d+\.\d{3}", response.headers["server-timing"])
+    assert response.headers["x-request-id"] == response.json()["request_id"]
+
+
 async def test_a_request_gets_an_id_or_keeps_its_own(echo: Harness) -> None:
     response = await echo.infer()
     assert re.fullmatch(r"req_[0-9a-z]{26}", response.headers["x-request-id"])
