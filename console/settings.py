@@ -102,14 +102,13 @@ def _database(url: str) -> dict[str, object]:
     parts = urlsplit(url)
     query = dict(pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair)
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "console.database",
         "NAME": unquote(parts.path.lstrip("/")) or "tidegate",
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
         "HOST": unquote(query.get("host") or parts.hostname or ""),
         "PORT": str(parts.port or ""),
         "CONN_MAX_AGE": 0,
-        "CONN_HEALTH_CHECKS": True,  # the pool hands out no connection that died while it lay there
         "OPTIONS": {"pool": {"min_size": 0, "max_size": 16, "timeout": 10}},
     }
 
@@ -160,7 +159,6 @@ TIME_ZONE = "UTC"
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = STATE_DIR / "static"
 WHITENOISE_USE_FINDERS = True
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 << 20
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
