@@ -65,6 +65,11 @@ def _row(outcome: Outcome, target_ms: float) -> tuple[str, ...]:
     )
 
 
+def typical(answers: list[Answer]) -> Answer:
+    """The one in the middle by latency; `answers` is not empty."""
+    return sorted(answers, key=lambda answer: answer.latency_ms)[len(answers) // 2]
+
+
 def receipt(answer: Answer) -> str:
     """The stages of one answer as bars; they sum to the total."""
     timing = parse_server_timing(answer.headers.get("server-timing", ""))

@@ -46,7 +46,7 @@ class Command(BaseCommand):
         if failed:
             self.stdout.write(self.style.WARNING(f"first failure: {failed[0].status} {failed[0].detail}\n"))
         if outcomes[0].good:
-            self.stdout.write(f"{report.receipt(outcomes[0].good[-1])}\n")
+            self.stdout.write(f"{report.receipt(report.typical(outcomes[0].good))}\n")
 
     def _invite(self, chosen: UpOptions, facts: dict[str, Any]) -> None:
         gateway, key = _gateway(chosen), facts["api_keys"]["acme-chat"]
