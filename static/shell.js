@@ -85,7 +85,7 @@ function hint(box) {
   if (left > 1) {
     box.tabIndex = 0;
     box.setAttribute("role", "region");
-    box.setAttribute("aria-label", box.closest(".card")?.querySelector(".card-title")?.textContent ?? document.title);
+    box.setAttribute("aria-label", box.closest(".card")?.querySelector(".card-title")?.textContent.trim() ?? document.title);
   } else {
     for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
   }
