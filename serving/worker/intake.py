@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
 
-import msgspec
 import structlog
 
 from serving.errors import (
@@ -24,8 +22,9 @@ from serving.errors import (
     QueueFull,
     from_code,
 )
+from serving.framed import FramedConnection
 from serving.scheduling.work import Refusal, Work
-from serving.wire import Frame, FrameError, FrameReader, Hello, Kind, decode_infer, encode
+from serving.wire import Frame, FrameError, Hello, Kind, decode_infer, encode
 from serving.worker import requests
 from serving.worker.engines.contract import Engine
 from serving.worker.loop import BatchRun, EngineLoop, Settled
@@ -33,58 +32,33 @@ from serving.worker.requests import Request
 
 log = structlog.get_logger(__name__)
 
-FLUSH_PIECES = 32
-"""Written before the tick ends, so that the gateway encodes the first answers while the last are still made."""
 MAX_LINKS = 256
 MAX_PENDING_BYTES = 512 << 20
 MAX_UNSENT_BYTES = 256 << 20
 """A gateway that lets this much pile up is not reading: its link is closed."""
 
 
-class Link(asyncio.BufferedProtocol):
-    """One connection from a gateway. Writes of one event-loop tick are joined."""
+class Link(FramedConnection):
+    """One connection from a gateway."""
 
     def __init__(self, intake: Intake) -> None:
+        super().__init__()
         self._intake = intake
-        self._reader = FrameReader()
-        self._pieces: list[bytes | memoryview] = []
-        self._transport: asyncio.Transport | None = None
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
         self.requests: dict[int, Request] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        super().connection_made(transport)
         self._intake.opened(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.get_buffer()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        try:
-            self._intake.receive(self, self._reader.frames(nbytes))
-        except (FrameError, msgspec.DecodeError) as error:
-            log.warning("link.broken_frame", error=str(error))
-            self.close()
+    def on_frames(self, frames: Sequence[Frame]) -> None:
+        self._intake.receive(self, frames)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        super().connection_lost(exc)
         if not self._gone.done():
             self._gone.set_result(None)
         self._intake.lost(self)
-
-    def send(self, pieces: list[bytes | memoryview]) -> None:
-        """Queue a frame for this tick's write; a closed link swallows it."""
-        if self._transport is None:
-            return
-        if not self._pieces:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._pieces += pieces
-        if len(self._pieces) >= FLUSH_PIECES:
-            self._flush()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
 
     def finish(self) -> asyncio.Future[None]:
         """Send what is queued, then close; the future is done when the link is gone."""
@@ -94,12 +68,9 @@ class Link(asyncio.BufferedProtocol):
         return self._gone
 
     def _flush(self) -> None:
-        pieces, self._pieces = self._pieces, []
+        super()._flush()
         transport = self._transport
-        if not pieces or transport is None or transport.is_closing():
-            return
-        transport.write(b"".join(pieces))
-        if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+        if transport is not None and transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             log.warning("link.not_reading", unsent_bytes=transport.get_write_buffer_size())
             transport.abort()
 
@@ -182,7 +153,7 @@ class Intake:
         for request in list(link.requests.values()):
             self._cancel(request)
 
-    def receive(self, link: Link, frames: list[Frame]) -> None:
+    def receive(self, link: Link, frames: Sequence[Frame]) -> None:
         """Deal with the frames of one read; new work is queued under one lock.
 
         Raises `FrameError` or `msgspec.DecodeError` when a frame breaks the protocol; requests before it
