@@ -32,10 +32,6 @@ class Runtime:
     """How often the seam is asked for changes; bounds how long a revoked key still works."""
     max_body_bytes: int = 16 << 20
 
-    @property
-    def artifacts_dir(self) -> Path:
-        return self.state_dir / "artifacts"
-
 
 def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) -> Runtime:
     """Raises `ValueError` naming the variable when one is missing or malformed.

@@ -36,10 +36,6 @@ class EarliestFirst:
         entry = self._first()
         return entry[2] if entry else None
 
-    def first_key(self) -> float | None:
-        entry = self._first()
-        return entry[0] if entry else None
-
     def take(self, fits: Callable[[Work], bool]) -> Work | None:
         """Pop the earliest if it fits; a queue ordered by deadline is never overtaken from within."""
         work = self.peek()

@@ -68,8 +68,6 @@ class ConfigFollower:
         self.version = 0
         self.history = ""
         self.is_connected = False
-        self.contacted_at: float | None = None
-        """Monotonic time of the last answer of the seam."""
 
     @property
     def is_loaded(self) -> bool:
@@ -179,8 +177,6 @@ class ConfigFollower:
             await asyncio.sleep(0.1)  # a burst of changes becomes one write
 
     def _note_contact(self, is_connected: bool, reason: str = "") -> None:
-        if is_connected:
-            self.contacted_at = time.monotonic()
         if is_connected != self.is_connected:
             self.is_connected = is_connected
             log.info("config.connected") if is_connected else log.warning(

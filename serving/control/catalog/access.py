@@ -35,17 +35,9 @@ def access_model(actor: Actor, name: str, right: Right = Right.VIEW) -> Model:
     return model
 
 
-def access_version(actor: Actor, version_id: str, right: Right = Right.VIEW) -> Version:
-    return _access(actor, right, pk=version_id)
-
-
 def access_version_number(actor: Actor, name: str, number: int, right: Right = Right.VIEW) -> Version:
-    return _access(actor, right, model__name=name, number=number)
-
-
-def _access(actor: Actor, right: Right, **lookup: object) -> Version:
     rows = Version.objects.select_related("model", "artifact").filter(model__in=visible_models(actor))
-    version = rows.filter(**lookup).first()
+    version = rows.filter(model__name=name, number=number).first()
     if version is None:
         raise NotFound("version")
     _require(actor, right)

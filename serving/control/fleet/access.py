@@ -26,25 +26,9 @@ def visible_replicas(actor: Actor) -> QuerySet[Replica]:
     return rows if actor.has(Right.VIEW_PLATFORM) else rows.none()
 
 
-def access_host(actor: Actor, host_id: str, right: Right = Right.VIEW_PLATFORM) -> Host:
-    host = visible_hosts(actor).filter(pk=host_id).first()
-    if host is None:
-        raise NotFound("host")
-    require(actor, right)
-    return host
-
-
 def access_deployment(actor: Actor, deployment_id: str, right: Right = Right.VIEW_PLATFORM) -> Deployment:
     deployment = visible_deployments(actor).filter(pk=deployment_id).first()
     if deployment is None:
         raise NotFound("deployment")
     require(actor, right)
     return deployment
-
-
-def access_replica(actor: Actor, replica_id: str, right: Right = Right.VIEW_PLATFORM) -> Replica:
-    replica = visible_replicas(actor).filter(pk=replica_id).first()
-    if replica is None:
-        raise NotFound("replica")
-    require(actor, right)
-    return replica
