@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -88,16 +89,16 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def test_frames_become_one_message_per_scope(publisher: LivePublisher, people: Cast, valkey: Redis) -> None:
     now = this_second()
+    own, other = Scope(people.tenant.pk), Scope(people.other.pk)
     publisher.step(now + LAG_S)
+    wait_for(lambda: newest(valkey, own)["at"] == newest(valkey, other)["at"] == now - 1)
     frame = LiveFrame("gateway-t", 1, 1, now + 1, 1.0, (series(people.tenant.pk),))
     gauge = ReplicaGauge("rep_t", "minilm", "mv_1", 1, 0, 0, 0, 0, 0, 0)
     send(valkey, publisher, frame)
     send(valkey, publisher, LiveFrame("worker-t", 1, 1, now + 1, 1.0, (), (gauge,)))
     publisher.step(now + 1 + LAG_S)
-    own, other = Scope(people.tenant.pk), Scope(people.other.pk)
-    wait_for(lambda: bool(valkey.llen(own.history_key)) and bool(valkey.llen(other.history_key)))
-    (mine,) = [json.loads(text) for text in valkey.lrange(own.history_key, -1, -1)]
-    (theirs,) = [json.loads(text) for text in valkey.lrange(other.history_key, -1, -1)]
+    wait_for(lambda: newest(valkey, own)["at"] == newest(valkey, other)["at"] == now)
+    mine, theirs = newest(valkey, own), newest(valkey, other)
     assert [one["rps"] for one in mine["rows"]] == [10.0]
     assert (theirs["rows"], theirs["covered"], theirs["seq"]) == ([], True, mine["seq"])
     assert mine["names"]["tenants"] == {people.tenant.pk: ["acme", "Acme"]}
@@ -106,9 +107,7 @@ def test_frames_become_one_message_per_scope(publisher: LivePublisher, people: C
 def test_only_the_last_five_minutes_are_kept(publisher: LivePublisher, people: Cast, valkey: Redis) -> None:
     key = Scope(people.tenant.pk).history_key
     valkey.rpush(key, *(json.dumps({"seq": n}) for n in range(HISTORY_FRAMES + 50)))
-    now = this_second()
-    publisher.step(now + LAG_S)
-    publisher.step(now + 1 + LAG_S)
+    publisher.step(this_second() + LAG_S)
     wait_for(lambda: valkey.llen(key) == HISTORY_FRAMES)
     assert 0 < valkey.ttl(key) <= 900
 
@@ -128,6 +127,12 @@ def test_without_valkey_a_step_neither_fails_nor_waits(people: Cast) -> None:
         publisher.step(started_at + second + LAG_S)
     publisher.close()
     assert time.monotonic() - started < 4
+
+
+def newest(valkey: Redis, scope: Scope) -> dict[str, Any]:
+    """The last second published to a scope: with `at` None while there is none."""
+    texts = valkey.lrange(scope.history_key, -1, -1)
+    return json.loads(texts[0]) if texts else {"at": None}
 
 
 def send(valkey: Redis, publisher: LivePublisher, frame: LiveFrame) -> None:
