@@ -18,7 +18,7 @@ SlaClass = Literal["interactive", "standard", "batch"]
 LatePolicy = Literal["refuse", "degrade", "run"]
 ReplicaState = Literal["pending", "starting", "loading", "warming", "ready", "draining", "stopped", "failed"]
 VersionState = Literal["registered", "validating", "ready", "failed", "archived"]
-EngineName = Literal["encoder", "tensor", "python", "echo"]
+EngineName = Literal["encoder", "tensor", "onnx", "python", "echo"]
 CloseReason = Literal["full", "due", "window", "idle", "drain"]
 
 
@@ -88,6 +88,10 @@ class VersionEntry(Frozen, frozen=True, tag="version"):
     cost: CostCurve | None = None
     memory_bytes: int | None = None
     price_micro_per_device_hour: int = 0
+    fallback_version_id: str | None = None
+    """Answers instead when this version cannot and the profile says `degrade`, or its breaker is open."""
+    fallback_model: str | None = None
+    """The same by model name: whatever version its route chooses. `fallback_version_id` wins."""
 
 
 class WeightedVersion(Frozen, frozen=True):

@@ -21,7 +21,7 @@ PREFIX = struct.Struct("<IQBH")
 PREFIX_BYTES = PREFIX.size
 _AFTER_LENGTH = PREFIX_BYTES - 4
 MAX_FRAME_BYTES = 64 << 20
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class FrameError(ValueError):
@@ -36,6 +36,9 @@ class Kind(IntEnum):
     ERROR = 5  # worker → gateway
     PING = 6  # either way, answered by PONG with the same id
     PONG = 7
+    AMEND = 8  # gateway → worker: the profile of a request in flight changed
+    CHUNK = 9  # worker → gateway: a part of a streamed answer; RESULT or ERROR ends it
+    CREDIT = 10  # gateway → worker: so many more chunks may be sent
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
@@ -83,6 +86,34 @@ class Infer(msgspec.Struct, array_like=True, frozen=True):
     target_us: int = 0
     is_suspect: bool = False
     """It was in flight when a worker died: it runs alone, so that it takes no neighbours down."""
+    stream_credit: int = 0
+    """Above 0 the answer is streamed: so many CHUNK frames may be sent before the first CREDIT."""
+    traceparent: str = ""
+    """W3C trace context of the gateway's span, where there is one."""
+
+
+class Amend(msgspec.Struct, array_like=True, frozen=True):
+    """New terms for a request that still waits; the fields mean what they mean in `Infer`."""
+
+    sla_class: SlaClass
+    budget_us: int
+    weight: float
+    max_batch_size: int
+    max_wait_us: int
+    max_queue: int
+    late_policy: LatePolicy
+    target_us: int
+
+
+class Chunk(msgspec.Struct, array_like=True, frozen=True):
+    """One part of a streamed answer, in order from 0; the body holds `tensors` in order."""
+
+    index: int
+    tensors: tuple[TensorHead, ...]
+
+
+class Credit(msgspec.Struct, array_like=True, frozen=True):
+    chunks: int
 
 
 class Stages(msgspec.Struct, array_like=True, frozen=True):
@@ -107,6 +138,8 @@ class Stages(msgspec.Struct, array_like=True, frozen=True):
     batch_requests: int
     batch_tokens: int
     close: CloseReason
+    executed_tokens: int = 0
+    """Tokens the device worked on for the whole batch, padding included; 0 when the engine does not say."""
 
 
 class Result(msgspec.Struct, array_like=True, frozen=True):
@@ -130,7 +163,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     queued_rows: int = 0
 
 
-Header = Hello | Infer | Result | Failure
+Header = Hello | Infer | Result | Failure | Amend | Chunk | Credit
 
 
 class Frame(NamedTuple):
@@ -145,6 +178,9 @@ decode_hello = msgspec.msgpack.Decoder(Hello).decode
 decode_infer = msgspec.msgpack.Decoder(Infer).decode
 decode_result = msgspec.msgpack.Decoder(Result).decode
 decode_failure = msgspec.msgpack.Decoder(Failure).decode
+decode_amend = msgspec.msgpack.Decoder(Amend).decode
+decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
+decode_credit = msgspec.msgpack.Decoder(Credit).decode
 
 
 def encode(
