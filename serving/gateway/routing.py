@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import msgspec
 
-from serving.contract import ModelEntry, ProfileEntry, VersionEntry
+from serving.contract import ModelEntry, ProfileEntry, SlaClass, VersionEntry
 from serving.errors import ModelNotFound, ModelNotReady
 from serving.gateway.metrics import Metrics, SeriesRecorder
 from serving.gateway.snapshot import Grant, Snapshot
@@ -71,7 +71,7 @@ class Router:
     def __init__(self, snapshot: Snapshot, metrics: Metrics) -> None:
         self._snapshot = snapshot
         self._metrics = metrics
-        self._lanes: dict[tuple[str, str, str], Lane] = {}
+        self._lanes: dict[tuple[str, ...], Lane] = {}
 
     def forget(self) -> None:
         """The configuration changed: build lanes anew from it."""
@@ -102,11 +102,23 @@ class Router:
         key = (grant.tenant.id, version.id, endpoint)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = self._build(grant.tenant.id, version, endpoint)
+            profile = self._snapshot.profile_table.resolve(grant.tenant.id, version.model, endpoint)
+            lane = self._lanes[key] = self._build(grant.tenant.id, version, endpoint, profile)
         return lane
 
-    def _build(self, tenant_id: str, version: VersionEntry, endpoint: str) -> Lane:
-        profile = self._snapshot.profile_table.resolve(tenant_id, version.model, endpoint)
+    def lowered(self, lane: Lane, sla_class: SlaClass) -> Lane:
+        """The same lane in a lower class: queued, counted and billed as such, everything else as it was."""
+        if lane.profile.sla_class == sla_class:
+            return lane
+        endpoint = lane.series.labels.endpoint
+        key = (lane.tenant_id, lane.version.id, endpoint, sla_class)
+        lowered = self._lanes.get(key)
+        if lowered is None:
+            profile = msgspec.structs.replace(lane.profile, sla_class=sla_class)
+            lowered = self._lanes[key] = self._build(lane.tenant_id, lane.version, endpoint, profile)
+        return lowered
+
+    def _build(self, tenant_id: str, version: VersionEntry, endpoint: str, profile: ProfileEntry) -> Lane:
         series = self._metrics.series(
             tenant_id,
             version.model,

@@ -1,7 +1,7 @@
 """Open Inference Protocol v2 over HTTP: JSON and binary tensors, metadata, health.
 
 Extensions: `binary_tensor_data`, and of the schedule extension `parameters.timeout` (µs, tightens the
-deadline). `priority` is accepted and has no effect: the SLA profile decides.
+deadline) and `parameters.priority` (lowers the class).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import msgspec
 
 from serving.contract import ModelEntry, TensorSpec, VersionEntry
 from serving.errors import DataPlaneError, InvalidJson, InvalidRequest, InvalidTensor
-from serving.gateway import tensors
+from serving.gateway import priority, tensors
 from serving.gateway.inputs import Inputs, Texts, check_rows
+from serving.gateway.json_limits import check_depth
 from serving.gateway.pending import Answer, Payload
 from serving.gateway.routing import Lane
 from serving.wire import TensorHead
@@ -47,6 +48,7 @@ class OutputParameters(msgspec.Struct):
 class RequestParameters(msgspec.Struct):
     binary_data_output: Scalar = None
     timeout: Scalar = None
+    priority: Scalar = None
     sequence_id: Scalar = None
     sequence_start: Scalar = None
     sequence_end: Scalar = None
@@ -79,7 +81,7 @@ _encode = msgspec.json.Encoder().encode
 class InferCall:
     """One parsed `/infer` request."""
 
-    __slots__ = ("_raw", "body", "timeout_us")
+    __slots__ = ("_raw", "body", "sla_class", "timeout_us")
     endpoint = ENDPOINT
 
     def __init__(self, headers: dict[bytes, bytes], content: bytes) -> None:
@@ -92,6 +94,7 @@ class InferCall:
         )
         parameters = self.body.parameters if self.body is not None else None
         self.timeout_us = _timeout_us(parameters) if parameters is not None else None
+        self.sla_class = priority.of_number(parameters.priority) if parameters is not None else None
 
     def inputs(self, version: VersionEntry) -> Inputs:
         """Raises `InvalidTensor` or `InvalidRequest`."""
@@ -218,8 +221,10 @@ def _header_length(length: bytes, size: int) -> int:
 
 
 def _parse(content: bytes, json_bytes: int) -> InferBody:
+    text = content if json_bytes == len(content) else memoryview(content)[:json_bytes]
+    check_depth(text)
     try:
-        body = _decode(content if json_bytes == len(content) else memoryview(content)[:json_bytes])
+        body = _decode(text)
     except msgspec.ValidationError as error:
         raise InvalidRequest(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import orjson
 
-from serving.contract import ModelEntry, VersionEntry
+from serving.contract import ModelEntry, SlaClass, VersionEntry
 from serving.errors import DataPlaneError, EngineFailed, InvalidJson, InvalidRequest
 from serving.gateway.inputs import MAX_ROWS, MAX_TOKEN_IDS, Inputs, Texts, TokenLists, check_rows
+from serving.gateway.json_limits import check_depth
 from serving.gateway.pending import Answer, Payload
 from serving.gateway.routing import Lane
 from serving.gateway.tensors import COUNTED_BYTES, least_strings
@@ -46,9 +47,11 @@ class EmbeddingsCall:
     __slots__ = ("body",)
     endpoint = ENDPOINT
     timeout_us: int | None = None
+    sla_class: SlaClass | None = None
 
     def __init__(self, content: bytes) -> None:
         """Raises `InvalidJson` or `InvalidRequest`."""
+        check_depth(content)
         try:
             self.body = _decode(content)
         except msgspec.ValidationError as error:
