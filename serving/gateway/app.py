@@ -10,12 +10,14 @@ import msgspec
 import structlog
 
 from serving.errors import ClientClosedRequest, DataPlaneError, MethodNotAllowed, RouteNotFound
-from serving.gateway.exchange import Exchange, Headers, Receive, RequestIds, Scope, Send
+from serving.gateway.asgi import AsgiInference
+from serving.gateway.exchange import Exchange, Headers, Receive, Scope, Send
 from serving.gateway.inference import Call, Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.protocols import oip, openai
 from serving.gateway.routing import Router
-from serving.gateway.snapshot import Snapshot
+from serving.gateway.snapshot import Grant, Snapshot
+from serving.gateway.visit import RequestIds
 from serving.telemetry.prometheus import CONTENT_TYPE, exposition
 
 log = structlog.get_logger("tidegate.gateway")
@@ -30,6 +32,7 @@ class GatewayApp:
         self._snapshot = snapshot
         self._router = router
         self._inference = inference
+        self._asgi = AsgiInference(inference)
         self._metrics = metrics
         self._ids = RequestIds()
         self._fixed: dict[str, tuple[str, Handler]] = {
@@ -104,29 +107,33 @@ class GatewayApp:
         def parse(body: bytes) -> tuple[Call, str]:
             return oip.InferCall(exchange.headers, body), name
 
-        await self._inference.serve(exchange, parse, oip.ENDPOINT, (name, pin))
+        await self._asgi.serve(exchange, parse, oip.ENDPOINT, (name, pin))
 
     async def _embeddings(self, exchange: Exchange) -> None:
-        await self._inference.serve(exchange, _parse_embeddings, openai.ENDPOINT)
+        await self._asgi.serve(exchange, _parse_embeddings, openai.ENDPOINT)
 
     # ------------------------------------------------------------ models
 
+    def _grant(self, exchange: Exchange) -> Grant:
+        exchange.check_headers()
+        return self._inference.grant(exchange.headers)
+
     async def _list_models(self, exchange: Exchange) -> None:
-        grant = self._inference.authenticate(exchange)
+        grant = self._grant(exchange)
         cards = [openai.model_card(model) for model in self._snapshot.models_of(grant)]
         await self._json(exchange, 200, {"object": "list", "data": cards})
 
     async def _model_card(self, exchange: Exchange, name: str) -> None:
-        grant = self._inference.authenticate(exchange)
+        grant = self._grant(exchange)
         await self._json(exchange, 200, openai.model_card(self._router.model(grant, name)))
 
     async def _model_metadata(self, exchange: Exchange, name: str, pin: str | None) -> None:
-        grant = self._inference.authenticate(exchange)
+        grant = self._grant(exchange)
         version = self._router.version(grant, name, pin)
         await self._json(exchange, 200, oip.model_metadata(self._router.model(grant, name), version))
 
     async def _model_ready(self, exchange: Exchange, name: str, pin: str | None) -> None:
-        grant = self._inference.authenticate(exchange)
+        grant = self._grant(exchange)
         version = self._router.version(grant, name, pin)
         is_ready = self._inference.dispatcher.pool.is_ready(version.id)
         await self._json(exchange, 200 if is_ready else 503, {"name": name, "ready": is_ready})

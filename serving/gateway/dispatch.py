@@ -22,7 +22,7 @@ from serving.errors import (
     from_code,
 )
 from serving.gateway.deadlines import TICK_S, Wheel
-from serving.gateway.pending import Answer, Payload, Pending
+from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
 from serving.gateway.replicas import Replica, ReplicaPool
 from serving.gateway.routing import Lane
 from serving.wire import Failure, FrameError, Infer, Result, Stages
@@ -41,15 +41,16 @@ class Dispatcher:
         """`on_late_stages` is told what an abandoned request used after all."""
         self.pool = ReplicaPool(self)
         self._on_late_stages = on_late_stages
-        self._loop = asyncio.get_running_loop()
         self._wheel: Wheel[Pending] = Wheel(time.monotonic())
         self._last_id = 0
         self.in_flight = 0
 
-    def submit(self, lane: Lane, key_id: str, payload: Payload, deadline: float) -> Pending:
+    def submit(
+        self, lane: Lane, key_id: str, payload: Payload, deadline: float, on_outcome: OnOutcome
+    ) -> Pending:
         """Send a request to a replica. `deadline` in monotonic seconds.
 
-        Raises `ModelNotReady` or `QueueFull` at once; later outcomes come by `pending.outcome`.
+        Raises `ModelNotReady` or `QueueFull` at once; later outcomes come by `on_outcome`.
         """
         if self.in_flight >= MAX_IN_FLIGHT:
             numbers = {"in_flight": self.in_flight, "limit": MAX_IN_FLIGHT}
@@ -60,9 +61,8 @@ class Dispatcher:
         if replica is None:
             raise self._not_ready(lane)
         self._last_id += 1
-        outcome: asyncio.Future[Answer] = self._loop.create_future()
         expires = deadline if lane.refuses_late else _late(deadline)
-        pending = Pending(self._last_id, lane, key_id, payload, deadline, expires, outcome)
+        pending = Pending(self._last_id, lane, key_id, payload, deadline, expires, on_outcome)
         try:
             self._send(pending, replica)
         except FrameError as error:
@@ -96,8 +96,7 @@ class Dispatcher:
     def on_result(self, pending: Pending, result: Result, body: memoryview) -> None:
         if pending.is_open:
             self._close(pending)
-            if not pending.outcome.done():
-                pending.outcome.set_result(Answer(result, body))
+            pending.on_outcome(Answer(result, body))
         else:
             self._on_late_stages(pending, result.stages)
 
@@ -138,8 +137,7 @@ class Dispatcher:
 
     def _fail(self, pending: Pending, error: DataPlaneError) -> None:
         self._close(pending)
-        if not pending.outcome.done():  # the task that waited may have been cancelled
-            pending.outcome.set_exception(error)
+        pending.on_outcome(error)
 
     def _close(self, pending: Pending) -> None:
         """There is an outcome: let go of everything that was kept for another try."""

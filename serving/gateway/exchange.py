@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from serving.errors import BodyTooLarge, ClientClosedRequest, DataPlaneError, InvalidRequest, RequestTimeout
 from serving.gateway.connections import EXTENSION, Connection, write_answer
-
-if TYPE_CHECKING:
-    from serving.gateway.routing import Lane
+from serving.gateway.visit import SMALL_BODY_BYTES, RequestIds, Visit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -24,61 +19,35 @@ Headers = list[tuple[bytes, bytes]]
 BODY_TIMEOUT_S = 30.0
 SLOWEST_BYTES_PER_S = 64 << 10
 """A body may take `BODY_TIMEOUT_S`, and longer only while it comes at least this fast."""
-SMALL_BODY_BYTES = 64 << 10
-_OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _SINGLE = (b"authorization", b"x-api-key", b"content-length", b"inference-header-content-length")
 
 
-class RequestIds:
-    """`req_` and 26 characters: 12 random ones of this process, 14 of a counter."""
-
-    __slots__ = ("_count", "_prefix")
-
-    def __init__(self) -> None:
-        self._prefix = "req_" + os.urandom(6).hex()
-        self._count = 0
-
-    def next(self) -> str:
-        self._count += 1
-        return f"{self._prefix}{self._count:014x}"
-
-
-class Exchange:
-    """Everything known of one request while it is served."""
+class Exchange(Visit):
+    """One request over ASGI: how its body is read and its answer sent."""
 
     __slots__ = (
         "_receive",
         "_send",
         "connection",
-        "headers",
         "is_body_abandoned",
         "is_body_read",
         "is_started",
-        "lane",
         "method",
         "path",
-        "request_id",
         "scope",
-        "started_ns",
-        "tenant_id",
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, ids: RequestIds) -> None:
-        self.started_ns = monotonic_ns()
+        super().__init__(dict(scope["headers"]), ids)
         self.scope = scope
         self._receive = receive
         self._send = send
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        own = self.headers.get(b"x-request-id")
-        self.request_id = own.decode() if own is not None and _OWN_ID.fullmatch(own) else ids.next()
         self.connection: Connection | None = (scope.get("extensions") or {}).get(EXTENSION)
         self.is_body_read = False
         self.is_body_abandoned = False
         self.is_started = False
-        self.tenant_id = ""
-        self.lane: Lane | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -181,9 +150,6 @@ class Exchange:
         length = self.headers.get(b"content-length", b"0")
         is_small = length.isdigit() and int(length[:20]) <= SMALL_BODY_BYTES
         return not is_small or b"transfer-encoding" in self.headers or b"expect" in self.headers
-
-    def elapsed_us(self) -> int:
-        return (monotonic_ns() - self.started_ns) // 1000
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:

@@ -1,4 +1,9 @@
-"""The life of one inference request, from its key to its receipt."""
+"""The life of one inference request as steps that know neither ASGI nor sockets.
+
+`authenticate`, `route`, `enter`, `send`, and when the outcome came `answer`, `settle`, `leave`; `count_refusal`
+for what ended otherwise. Whoever drives them (`asgi.py` with a task per request, `hot.py` with callbacks) owes
+each visit that entered exactly one `leave`.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +23,24 @@ from serving.errors import (
 from serving.gateway.admission import TenantGate
 from serving.gateway.auth import Authenticator
 from serving.gateway.dispatch import Dispatcher
-from serving.gateway.exchange import SMALL_BODY_BYTES, Exchange
 from serving.gateway.inputs import Inputs, Texts, TokenLists, check_rows, pack_tokens
 from serving.gateway.large import Room, Turns
 from serving.gateway.metrics import Metrics
-from serving.gateway.pending import Answer, Payload, Pending
+from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
 from serving.gateway.receipts import receipt_lines, spent
 from serving.gateway.routing import Lane, Router
 from serving.gateway.snapshot import Grant
 from serving.gateway.tokenise import Tokenisers
 from serving.gateway.usage import Usage
+from serving.gateway.visit import Visit
 from serving.wire import Stages
 
 DEADLINE_HEADER = b"x-tidegate-deadline-ms"
 MANY_IDS = 20_000
 MAX_HELD_BYTES = 1 << 30
 """Large bodies held at one time, all tenants together."""
+LONG_ANSWER_BYTES = 64 << 10
+"""Longer results are encoded in slices."""
 _REFUSED_TYPES = (b"multipart/", b"image/", b"audio/", b"video/", b"application/xml", b"text/html")
 
 
@@ -48,7 +55,9 @@ class Call(Protocol):
 
     def inputs(self, version: VersionEntry) -> Inputs: ...
 
-    async def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]: ...
+    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]: ...
+
+    async def answer_politely(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]: ...
 
 
 Parse = Callable[[bytes], tuple[Call, str]]
@@ -70,68 +79,45 @@ class Inference:
         share: float = 1.0,
     ) -> None:
         self.dispatcher = Dispatcher(self._account_late)
+        self.max_body_bytes = max_body_bytes
+        self.room = Room(MAX_HELD_BYTES)
+        self.turns = Turns()
+        self.is_draining = False
         self._authenticator = authenticator
         self._router = router
         self._tokenisers = tokenisers
         self._metrics = metrics
         self._usage = usage
-        self._max_body_bytes = max_body_bytes
         self._share = share
         self._gates: dict[str, TenantGate] = {}
-        self._room = Room(MAX_HELD_BYTES)
-        self._turns = Turns()
-        self.is_draining = False
 
-    async def serve(
-        self, exchange: Exchange, parse: Parse, endpoint: str, target: Target | None = None
-    ) -> None:
-        """Answer the request. Raises `DataPlaneError` for a refusal, after counting it."""
-        grant: Grant | None = None
-        try:
-            grant = self._authenticate(exchange)
-            if target is not None:  # refused before its body is read, and counted under its model
-                exchange.lane = self._router.lane(grant, *target, endpoint)
-            _check_media(exchange.headers)
-            size_bytes = exchange.large_body_bytes(self._max_body_bytes)
-            if not size_bytes:
-                await self._parsed(exchange, grant, parse, endpoint)
-            else:
-                with self._room.hold(grant.tenant.id, size_bytes):
-                    await self._parsed(exchange, grant, parse, endpoint)
-        except DataPlaneError as error:
-            self._count_refusal(exchange, grant, endpoint, error)
-            raise
+    # ------------------------------------------------------------ in
 
-    def authenticate(self, exchange: Exchange) -> Grant:
-        """For the pages that list models. Raises as `Authenticator.authenticate`."""
-        exchange.check_headers()
-        return self._authenticator.authenticate(exchange.headers, time.time())
-
-    # ------------------------------------------------------------ steps
-
-    def _authenticate(self, exchange: Exchange) -> Grant:
+    def authenticate(self, visit: Visit, endpoint: str) -> Grant:
+        """Raises `Draining`, or as `Authenticator.authenticate`."""
+        visit.endpoint = endpoint
         if self.is_draining:
             raise Draining("this gateway is shutting down", retry_after_s=1.0)
-        grant = self.authenticate(exchange)
-        exchange.tenant_id = grant.tenant.id
+        grant = visit.grant = self.grant(visit.headers)
+        visit.tenant_id = grant.tenant.id
         return grant
 
-    async def _parsed(self, exchange: Exchange, grant: Grant, parse: Parse, endpoint: str) -> None:
-        body = await exchange.read_body(self._max_body_bytes)
-        if len(body) <= SMALL_BODY_BYTES:
-            call, name = parse(body)
-        else:
-            call, name = await self._turns.take(grant.tenant.id, lambda: parse(body))
-        lane = exchange.lane
-        if lane is None:
-            lane = exchange.lane = self._router.lane(grant, name, None, endpoint)
-        await self._admitted(exchange, grant, lane, call)
+    def grant(self, headers: dict[bytes, bytes]) -> Grant:
+        """Who asks, also while draining. Raises as `Authenticator.authenticate`."""
+        return self._authenticator.authenticate(headers, time.time())
 
-    async def _admitted(self, exchange: Exchange, grant: Grant, lane: Lane, call: Call) -> None:
-        gate = self._gates.get(grant.tenant.id)
+    def route(self, visit: Visit, grant: Grant, name: str, pin: str | None) -> Lane:
+        """Raises as `Router.lane`."""
+        lane = visit.lane = self._router.lane(grant, name, pin, visit.endpoint)
+        return lane
+
+    def enter(self, visit: Visit, grant: Grant, lane: Lane) -> None:
+        """Count the request in, or raise the refusal of its tenant's gate."""
+        tenant = grant.tenant
+        gate = self._gates.get(tenant.id)
         if gate is None:
-            gate = self._gates[grant.tenant.id] = TenantGate()
-        refusal = gate.enter(grant.tenant, time.monotonic(), self._share)
+            gate = self._gates[tenant.id] = TenantGate()
+        refusal = gate.enter(tenant, time.monotonic(), self._share)
         if refusal is not None:
             raise from_code(
                 refusal.code,
@@ -139,32 +125,31 @@ class Inference:
                 numbers=refusal.numbers,
                 retry_after_s=refusal.retry_after_s,
             )
+        visit.gate = gate
         lane.series.pending += 1
-        try:
-            payload = await self._payload(grant, lane, await self._inputs(exchange, lane, call))
-            deadline = exchange.started_ns / 1e9 + _deadline_s(lane, call, exchange.headers)
-            pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline)
-            answer = await self._outcome(exchange, pending)
-            try:
-                head, body = await call.answer(lane, answer, payload)
-            except DataPlaneError:
-                self._account_late(pending, answer.result.stages)
-                raise
-            await self._settle(exchange, grant, lane, payload, answer, head, body)
-        finally:
-            lane.series.pending -= 1
+
+    def leave(self, visit: Visit) -> None:
+        """Count it out; a second call does nothing."""
+        gate, visit.gate = visit.gate, None
+        if gate is not None and visit.lane is not None:
+            visit.lane.series.pending -= 1
             gate.leave()
 
-    async def _inputs(self, exchange: Exchange, lane: Lane, call: Call) -> Inputs:
-        if not exchange.large_body_bytes(self._max_body_bytes):
-            return call.inputs(lane.version)
-        return await self._turns.take(lane.tenant_id, lambda: call.inputs(lane.version))
-
-    async def _payload(self, grant: Grant, lane: Lane, inputs: Inputs) -> Payload:
+    def payload_now(self, lane: Lane, inputs: Inputs) -> Payload | None:
+        """What the worker gets, None where that takes waiting (`payload`). Raises `InvalidRequest`."""
         if isinstance(inputs, Payload):
             return inputs
         if isinstance(inputs, Texts):
-            return pack_tokens(await self._tokenisers.rows(grant.tenant.id, lane.version, inputs.texts))
+            rows = self._tokenisers.rows_now(lane.tenant_id, lane.version, inputs.texts)
+            return None if rows is None else pack_tokens(rows)
+        return None
+
+    async def payload(self, lane: Lane, inputs: Inputs) -> Payload:
+        """What the worker gets. Raises `InvalidRequest` or `ModelNotReady`."""
+        if isinstance(inputs, Payload):
+            return inputs
+        if isinstance(inputs, Texts):
+            return pack_tokens(await self._tokenisers.rows(lane.tenant_id, lane.version, inputs.texts))
         return await self._checked(lane, inputs)
 
     async def _checked(self, lane: Lane, inputs: TokenLists) -> Payload:
@@ -172,55 +157,42 @@ class Inference:
         check_rows(len(inputs.rows), "input")
         if sum(map(len, inputs.rows)) <= MANY_IDS:
             return pack_tokens(tokeniser.check_ids(inputs.rows))
-        return await self._turns.take(lane.tenant_id, lambda: pack_tokens(tokeniser.check_ids(inputs.rows)))
+        return await self.turns.take(lane.tenant_id, lambda: pack_tokens(tokeniser.check_ids(inputs.rows)))
 
-    async def _outcome(self, exchange: Exchange, pending: Pending) -> Answer:
-        """Waits for the one outcome; a client that leaves cancels what it asked for."""
-        connection = exchange.connection
-        if connection is not None:
-            connection.on_lost = lambda: self.dispatcher.abandon(pending)
-        if exchange.is_gone:  # it left while its text was tokenised
-            self.dispatcher.abandon(pending)
-        try:
-            return await pending.outcome
-        finally:
-            if connection is not None:
-                connection.on_lost = None
-            self.dispatcher.abandon(pending)  # no effect unless this task was cancelled
+    def send(
+        self, visit: Visit, grant: Grant, lane: Lane, call: Call, payload: Payload, on_outcome: OnOutcome
+    ) -> Pending:
+        """Raises `InvalidRequest` for a bad deadline, or as `Dispatcher.submit`."""
+        deadline = visit.started_ns / 1e9 + _deadline_s(lane, call, visit.headers)
+        pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline, on_outcome)
+        visit.payload, visit.pending = payload, pending
+        return pending
 
-    async def _settle(
-        self,
-        exchange: Exchange,
-        grant: Grant,
-        lane: Lane,
-        payload: Payload,
-        answer: Answer,
-        head: bytes,
-        body: bytes,
-    ) -> None:
+    # ------------------------------------------------------------ out
+
+    def settle(self, visit: Visit, pending: Pending, answer: Answer, head: bytes, body: bytes) -> bytes:
+        """Count a good answer; the header lines it leaves with."""
+        lane, payload = pending.lane, visit.payload
+        assert payload is not None
         stages = answer.result.stages
-        times = spent(stages, exchange.elapsed_us())
+        times = spent(stages, visit.elapsed_us())
         lane.series.answered(stages, times.gateway_us, times.total_us, payload.rows, payload.tokens)
-        used = self._usage.of(lane, grant.key.id, time.time())
+        used = self._usage.of(lane, pending.key_id, time.time())
         used.requests += 1
         used.rows += payload.rows
         used.tokens += payload.tokens
         used.device_us += stages.device_us
-        lines = b"%bcontent-length: %d\r\n%b" % (
-            head,
-            len(body),
-            receipt_lines(exchange.request_id, lane, stages, times),
-        )
-        await exchange.respond_whole(lines, body)
+        receipt = receipt_lines(visit.request_id, lane, stages, times)
+        return b"%bcontent-length: %d\r\n%b" % (head, len(body), receipt)
 
-    # ------------------------------------------------------------ counting
+    def count_unanswerable(self, pending: Pending, answer: Answer) -> None:
+        """The engine ran, but its result is not what was asked for."""
+        self._account_late(pending, answer.result.stages)
 
-    def _count_refusal(
-        self, exchange: Exchange, grant: Grant | None, endpoint: str, error: DataPlaneError
-    ) -> None:
-        lane = exchange.lane
+    def count_refusal(self, visit: Visit, error: DataPlaneError) -> None:
+        lane, grant = visit.lane, visit.grant
         if lane is None or grant is None:
-            self._metrics.unrouted(exchange.tenant_id, endpoint).failed(error.code)
+            self._metrics.unrouted(visit.tenant_id, visit.endpoint).failed(error.code)
             return
         lane.series.failed(error.code)
         used = self._usage.of(lane, grant.key.id, time.time())
@@ -236,6 +208,16 @@ class Inference:
         self._usage.of(pending.lane, pending.key_id, time.time()).device_us += stages.device_us
 
 
+def check_media(headers: dict[bytes, bytes]) -> None:
+    """Lenient: only what can not be one of our bodies is refused. Raises `UnsupportedMediaType`."""
+    content_type = headers.get(b"content-type")
+    if content_type is not None and content_type.lower().startswith(_REFUSED_TYPES):
+        raise UnsupportedMediaType("send application/json, or application/octet-stream with binary tensors")
+    encoding = headers.get(b"content-encoding")
+    if encoding is not None and encoding.lower() != b"identity":
+        raise UnsupportedMediaType("compressed bodies are not supported")
+
+
 def _deadline_s(lane: Lane, call: Call, headers: dict[bytes, bytes]) -> float:
     """The profile's deadline; a request may only make it tighter. Raises `InvalidRequest`."""
     deadline_s = lane.deadline_s
@@ -247,13 +229,3 @@ def _deadline_s(lane: Lane, call: Call, headers: dict[bytes, bytes]) -> float:
             raise InvalidRequest("x-tidegate-deadline-ms is a whole number of milliseconds, at least 1")
         deadline_s = min(deadline_s, int(header[:12]) / 1000)
     return deadline_s
-
-
-def _check_media(headers: dict[bytes, bytes]) -> None:
-    """Lenient: only what can not be one of our bodies is refused. Raises `UnsupportedMediaType`."""
-    content_type = headers.get(b"content-type")
-    if content_type is not None and content_type.lower().startswith(_REFUSED_TYPES):
-        raise UnsupportedMediaType("send application/json, or application/octet-stream with binary tensors")
-    encoding = headers.get(b"content-encoding")
-    if encoding is not None and encoding.lower() != b"identity":
-        raise UnsupportedMediaType("compressed bodies are not supported")

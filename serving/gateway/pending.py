@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from serving.errors import DataPlaneError
 from serving.wire import Result, TensorHead
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ class Answer(NamedTuple):
     body: memoryview
 
 
+OnOutcome = Callable[[Answer | DataPlaneError], None]
+"""Called at once, from wherever the outcome became known; it must not raise."""
+
+
 class Pending:
-    """One request in flight. `outcome` gets an `Answer` or a `DataPlaneError`, exactly once."""
+    """One request in flight. `on_outcome` is called exactly once."""
 
     __slots__ = (
         "deadline",
@@ -39,7 +44,7 @@ class Pending:
         "is_open",
         "key_id",
         "lane",
-        "outcome",
+        "on_outcome",
         "payload",
         "predicted_us",
         "replica",
@@ -54,7 +59,7 @@ class Pending:
         payload: Payload,
         deadline: float,
         expires: float,
-        outcome: asyncio.Future[Answer],
+        on_outcome: OnOutcome,
     ) -> None:
         self.id = request_id
         self.lane = lane
@@ -65,7 +70,7 @@ class Pending:
         """Monotonic seconds."""
         self.expires = expires
         """When the gateway gives up waiting: the deadline, or later where the profile runs late work."""
-        self.outcome = outcome
+        self.on_outcome = on_outcome
         self.predicted_us = lane.predict_us(payload.rows, payload.tokens)
         self.deaths = 0
         self.is_open = True

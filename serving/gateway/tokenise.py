@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 from tokenizers import Tokenizer
@@ -138,6 +139,14 @@ class Tokeniser:
         return array("i", ids).tobytes()
 
 
+class _Known(NamedTuple):
+    """Texts as the cache knows them: their keys, their ids where it has them, the places where it has not."""
+
+    keys: list[bytes | None]
+    rows: list[bytes | None]
+    missing: list[int]
+
+
 class Tokenisers:
     """The tokenizers of the deployed versions, loaded once each, and the cache in front of them."""
 
@@ -171,6 +180,18 @@ class Tokenisers:
         except (OSError, ValueError):
             raise ModelNotReady("the tokenizer of this version cannot be loaded", retry_after_s=10) from None
 
+    def rows_now(self, tenant_id: str, version: VersionEntry, texts: Sequence[str]) -> list[bytes] | None:
+        """`rows` where that needs no waiting and about a millisecond at most, else None. Raises as `encode`."""
+        tokeniser = self.ready(version.id)
+        if tokeniser is None or len(texts) > SLICE_TEXTS:
+            return None
+        known = self._known(tokeniser, tenant_id, texts)
+        if sum(len(texts[index]) for index in known.missing) > INLINE_CHARS:
+            return None
+        if known.missing:
+            self._fill(known, tokeniser.encode([texts[index] for index in known.missing], known.missing))
+        return [ids for ids in known.rows if ids is not None]
+
     async def rows(self, tenant_id: str, version: VersionEntry, texts: Sequence[str]) -> list[bytes]:
         """Ids of each text, from the cache where known. Raises as `Tokeniser.encode` and `wait`."""
         tokeniser = self.ready(version.id) or await self.wait(version)
@@ -184,18 +205,23 @@ class Tokenisers:
     async def _slice(
         self, tokeniser: Tokeniser, tenant_id: str, texts: Sequence[str], first: int
     ) -> list[bytes]:
-        cache, version_id = self.cache, tokeniser.version_id
-        keys = [cache.key(tenant_id, version_id, text) for text in texts]
+        known = self._known(tokeniser, tenant_id, texts)
+        if known.missing:
+            places = [first + index for index in known.missing]
+            self._fill(known, await self._encode(tokeniser, [texts[i] for i in known.missing], places))
+        return [ids for ids in known.rows if ids is not None]
+
+    def _known(self, tokeniser: Tokeniser, tenant_id: str, texts: Sequence[str]) -> _Known:
+        cache = self.cache
+        keys = [cache.key(tenant_id, tokeniser.version_id, text) for text in texts]
         rows = [None if key is None else cache.get(key) for key in keys]
-        missing = [index for index, ids in enumerate(rows) if ids is None]
-        if missing:
-            places = [first + index for index in missing]
-            found = await self._encode(tokeniser, [texts[index] for index in missing], places)
-            for index, ids in zip(missing, found, strict=True):
-                rows[index] = ids
-                if (key := keys[index]) is not None:
-                    cache.put(key, ids)
-        return [ids for ids in rows if ids is not None]
+        return _Known(keys, rows, [index for index, ids in enumerate(rows) if ids is None])
+
+    def _fill(self, known: _Known, found: Sequence[bytes]) -> None:
+        for index, ids in zip(known.missing, found, strict=True):
+            known.rows[index] = ids
+            if (key := known.keys[index]) is not None:
+                self.cache.put(key, ids)
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)

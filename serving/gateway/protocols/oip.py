@@ -7,7 +7,7 @@ deadline) and `parameters.priority` (lowers the class).
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -78,6 +78,24 @@ _decode = msgspec.json.Decoder(InferBody).decode
 _encode = msgspec.json.Encoder().encode
 
 
+class _Output(NamedTuple):
+    """One output of an answer, as JSON or raw behind it."""
+
+    head: TensorHead
+    raw: memoryview
+    is_binary: bool
+
+    def text(self, data: bytes) -> bytes:
+        head = self.head
+        tail = b'"parameters":{"binary_data_size":%d}' % head.size_bytes
+        return b'{"name":%b,"datatype":"%b","shape":%b,%b}' % (
+            _encode(head.name),
+            head.datatype.encode(),
+            _encode(head.shape),
+            tail if self.is_binary else b'"data":%b' % data,
+        )
+
+
 class InferCall:
     """One parsed `/infer` request."""
 
@@ -116,16 +134,27 @@ class InferCall:
             return Texts(_texts(given[0], datas[0]))
         return _payload(given, datas, rows)
 
-    async def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
+    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
         """Header lines (without length) and body. Raises `InvalidRequest` for an output that is not there."""
+        outputs = self._outputs(answer)
+        datas = [b"" if out.is_binary else tensors.encode_json(out.head.datatype, out.raw) for out in outputs]
+        return self._joined(lane, outputs, datas)
+
+    async def answer_politely(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
+        """`answer`, with the loop given to others in between."""
+        outputs, datas = self._outputs(answer), []
+        for out in outputs:
+            is_json = not out.is_binary
+            datas.append(await tensors.encode_json_politely(out.head.datatype, out.raw) if is_json else b"")
+        return self._joined(lane, outputs, datas)
+
+    def _outputs(self, answer: Answer) -> list[_Output]:
         heads, bodies = answer.result.tensors, _bodies(answer)
-        texts: list[bytes] = []
-        raws: list[memoryview] = []
-        for index, is_binary in self._chosen(heads):
-            head, raw = heads[index], bodies[index]
-            texts.append(await _output(head, raw, is_binary))
-            if is_binary:
-                raws.append(raw)
+        return [_Output(heads[index], bodies[index], is_raw) for index, is_raw in self._chosen(heads)]
+
+    def _joined(self, lane: Lane, outputs: list[_Output], datas: list[bytes]) -> tuple[bytes, bytes]:
+        texts = [out.text(data) for out, data in zip(outputs, datas, strict=True)]
+        raws = [out.raw for out in outputs if out.is_binary]
         client_id = self.body.id if self.body is not None else ""
         identity = b'"id":%b,' % _encode(client_id) if client_id else b""
         text = b'{"model_name":%b,"model_version":"%b",%b"outputs":[%b]}' % (
@@ -338,20 +367,6 @@ def _bodies(answer: Answer) -> list[memoryview]:
         out.append(answer.body[at : at + head.size_bytes])
         at += head.size_bytes
     return out
-
-
-async def _output(head: TensorHead, raw: memoryview, is_binary: bool) -> bytes:
-    tail = (
-        b'"parameters":{"binary_data_size":%d}' % head.size_bytes
-        if is_binary
-        else b'"data":%b' % await tensors.encode_json_politely(head.datatype, raw)
-    )
-    return b'{"name":%b,"datatype":"%b","shape":%b,%b}' % (
-        _encode(head.name),
-        head.datatype.encode(),
-        _encode(head.shape),
-        tail,
-    )
 
 
 # ---------------------------------------------------------------- metadata, errors

@@ -77,19 +77,28 @@ class EmbeddingsCall:
             message = f"input must be a string, a list of strings, or token ids: {error}"
             raise InvalidRequest(message, param="input") from None
 
-    async def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
+    def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
         """Header lines (without length) and body. Raises `EngineFailed` when there is no embedding."""
         rows = _embeddings(answer)
-        encode = _base64 if self.body.encoding_format == "base64" else _floats_json
-        parts: list[bytes] = []
-        for index, row in enumerate(rows):
-            parts.append(b'{"object":"embedding","index":%d,"embedding":%b}' % (index, encode(row)))
+        return self._joined(lane, [self._item(index, row) for index, row in enumerate(rows)], payload)
+
+    async def answer_politely(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
+        """`answer`, with the loop given to others in between."""
+        items: list[bytes] = []
+        for index, row in enumerate(_embeddings(answer)):
+            items.append(self._item(index, row))
             if index % SLICE_ROWS == SLICE_ROWS - 1:
                 await asyncio.sleep(0)  # about a millisecond: let others' answers leave
-        data = b",".join(parts)
+        return self._joined(lane, items, payload)
+
+    def _item(self, index: int, row: np.ndarray[Any, Any]) -> bytes:
+        encode = _base64 if self.body.encoding_format == "base64" else _floats_json
+        return b'{"object":"embedding","index":%d,"embedding":%b}' % (index, encode(row))
+
+    def _joined(self, lane: Lane, items: list[bytes], payload: Payload) -> tuple[bytes, bytes]:
         tail = b'],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}'
         tail %= (lane.model_json, payload.tokens, payload.tokens)
-        return JSON_TYPE, b'{"object":"list","data":[' + data + tail
+        return JSON_TYPE, b'{"object":"list","data":[' + b",".join(items) + tail
 
 
 def _inputs(raw: memoryview) -> Inputs:

@@ -39,7 +39,7 @@ async def test_trailers_without_end_are_refused(echo: Harness, line: bytes) -> N
     raw.writer.write(chunked(echo, b"{}") + b"0\r\n")
     assert await send_until_refused(raw, line * 16) < 4 << 20
     assert (await raw.answer())[0] == 431
-    await until(lambda: echo.gateway.inference._room.held_bytes == 0)
+    await until(lambda: echo.gateway.inference.room.held_bytes == 0)
 
 
 async def test_a_chunk_size_line_without_end_is_refused(echo: Harness) -> None:
@@ -237,7 +237,7 @@ async def test_long_texts_full_of_quotes_and_commas_are_taken(encoder: Harness) 
 async def test_one_tenants_large_bodies_leave_room_for_the_others(
     echo: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(echo.gateway.inference._room, "_limit_bytes", 1_000_000)
+    monkeypatch.setattr(echo.gateway.inference.room, "_limit_bytes", 1_000_000)
     echo.publish_tenant("tnt_b")
     other = echo.publish_key("tnt_b")
     await until(lambda: len(echo.gateway._snapshot.keys) == 2)
@@ -245,9 +245,9 @@ async def test_one_tenants_large_bodies_leave_room_for_the_others(
     for raw in slow:
         raw.writer.write(post(echo, b"{", length=100_000))
     large = json.dumps(echo_body(parameters={"junk": "x" * 100_000})).encode()
-    await until(lambda: echo.gateway.inference._room.held_bytes == 500_000)
+    await until(lambda: echo.gateway.inference.room.held_bytes == 500_000)
     assert (await infer(echo, large))[0] == 429
     assert (await infer(echo, large, other))[0] == 200
     for raw in slow:
         raw.close()
-    await until(lambda: echo.gateway.inference._room.held_bytes == 0)
+    await until(lambda: echo.gateway.inference.room.held_bytes == 0)

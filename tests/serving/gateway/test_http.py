@@ -248,15 +248,15 @@ async def test_many_connections_at_once(echo: Harness) -> None:
 async def test_large_bodies_are_bounded_over_all_tenants(
     echo: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(echo.gateway.inference._room, "_limit_bytes", 170_000)
+    monkeypatch.setattr(echo.gateway.inference.room, "_limit_bytes", 170_000)
     slow = await Raw.open(echo)
     slow.writer.write(post(echo, b"{", length=80_000))
-    await until(lambda: echo.gateway.inference._room.held_bytes == 80_000)
+    await until(lambda: echo.gateway.inference.room.held_bytes == 80_000)
     response = await echo.client.post("/v2/models/echo/infer", content=b" " * 70_000, headers=echo.auth)
     assert (response.status_code, response.json()["code"]) == (429, "queue_full")
     assert (await echo.infer()).status_code == 200
     slow.close()
-    await until(lambda: echo.gateway.inference._room.held_bytes == 0)
+    await until(lambda: echo.gateway.inference.room.held_bytes == 0)
 
 
 async def test_metrics_are_for_this_machine_only(echo: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,70 @@
+"""What is known of one request while it is served, whichever way it came in."""
+
+from __future__ import annotations
+
+import os
+import re
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serving.gateway.admission import TenantGate
+    from serving.gateway.pending import Payload, Pending
+    from serving.gateway.routing import Lane
+    from serving.gateway.snapshot import Grant
+
+SMALL_BODY_BYTES = 64 << 10
+"""Up to here a body is read and parsed at one go; longer ones wait for room and for their turn."""
+_OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+class RequestIds:
+    """`req_` and 26 characters: 12 random ones of this process, 14 of a counter."""
+
+    __slots__ = ("_count", "_prefix")
+
+    def __init__(self) -> None:
+        self._prefix = "req_" + os.urandom(6).hex()
+        self._count = 0
+
+    def next(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count:014x}"
+
+    def of(self, headers: dict[bytes, bytes]) -> str:
+        """The client's own id where it is a sane one, else the next of ours."""
+        own = headers.get(b"x-request-id")
+        return own.decode() if own is not None and _OWN_ID.fullmatch(own) else self.next()
+
+
+class Visit:
+    """Filled in step by step; the ways in (`Exchange`, a hot request) add what they need to answer."""
+
+    __slots__ = (
+        "endpoint",
+        "gate",
+        "grant",
+        "headers",
+        "lane",
+        "payload",
+        "pending",
+        "request_id",
+        "started_ns",
+        "tenant_id",
+    )
+
+    def __init__(self, headers: dict[bytes, bytes], ids: RequestIds) -> None:
+        self.started_ns = monotonic_ns()
+        self.headers = headers
+        self.request_id = ids.of(headers)
+        self.endpoint = ""
+        self.tenant_id = ""
+        self.grant: Grant | None = None
+        self.lane: Lane | None = None
+        self.gate: TenantGate | None = None
+        """Set between entering and leaving: whoever clears it owes the gate its `leave`."""
+        self.payload: Payload | None = None
+        self.pending: Pending | None = None
+
+    def elapsed_us(self) -> int:
+        return (monotonic_ns() - self.started_ns) // 1000
