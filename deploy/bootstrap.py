@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENDOR = ROOT / "static" / "vendor"
 RUNTIME, DEV = "requirements.txt", "requirements-dev.txt"
+EXTRAS = ["requirements-onnx.txt"]
 OLDEST, NEWEST = (3, 11), (3, 13)
 CANDIDATES = ("python3", "python3.13", "python3.12", "python3.11")
 
@@ -149,7 +150,7 @@ def install(requirements: str) -> None:
 
 
 def requirements_digest() -> str:
-    return digest([RUNTIME, DEV])
+    return digest([RUNTIME, DEV, *EXTRAS])
 
 
 def fetch_front_end() -> None:

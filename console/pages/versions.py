@@ -46,6 +46,9 @@ ENGINE_WORDS = {
         "Encoder: a transformers text encoder (safetensors directory); embeddings or classes"
     ),
     Engine.TENSOR: gettext_lazy("Tensor: a torch.export program (.pt2); named tensors in and out"),
+    Engine.ONNX: gettext_lazy(
+        "ONNX: a model of the ONNX standard (.onnx), run by onnxruntime; named tensors in and out"
+    ),
     Engine.PYTHON: gettext_lazy("Python: your own code; runs only once an operator has trusted it"),
     Engine.ECHO: gettext_lazy("Echo: answers its input; no artifact, for trying and measuring"),
 }
@@ -71,7 +74,7 @@ class VersionForm(ActionForm):
         label=gettext_lazy("Upload"),
         required=False,
         help_text=gettext_lazy(
-            "A .zip or .tar.gz of the model's directory, or one .pt2 file. Files that could run code when loaded (.bin, .pt, .pkl) are refused."
+            "A .zip or .tar.gz of the model's directory, or one .pt2 or .onnx file. Files that could run code when loaded (.bin, .pt, .pkl) are refused."
         ),
     )
     path = forms.CharField(
@@ -92,7 +95,7 @@ class VersionForm(ActionForm):
         super().__init__(*args, **kwargs)
         self.fields["path"].help_text = _path_help()
         for name in ("upload", "path"):
-            self.fields[name].only_for = "engine=encoder tensor python"  # type: ignore[attr-defined]
+            self.fields[name].only_for = "engine=encoder tensor onnx python"  # type: ignore[attr-defined]
         for option, engines in _all_options().values():
             field = _field_of(option)
             field.only_for = f"engine={' '.join(engines)}"  # type: ignore[attr-defined]

@@ -15,7 +15,8 @@ from serving.control.catalog.scanning import onnx, pt2, text_model
 
 FORMATS_OF: dict[EngineName, tuple[str, ...]] = {
     "encoder": ("encoder",),
-    "tensor": ("pt2", "onnx"),
+    "tensor": ("pt2",),
+    "onnx": ("onnx",),
     "python": ("python",),
     "echo": (),
 }

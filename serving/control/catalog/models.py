@@ -27,6 +27,7 @@ class ArtifactFormat(models.TextChoices):
 class Engine(models.TextChoices):
     ENCODER = "encoder", "Encoder (text)"
     TENSOR = "tensor", "Tensor program"
+    ONNX = "onnx", "ONNX model"
     PYTHON = "python", "Python (trusted code)"
     ECHO = "echo", "Echo (benchmarks)"
 

@@ -87,6 +87,7 @@ BY_ENGINE: dict[EngineName, tuple[Option, ...]] = {
         THREADS,
     ),
     "tensor": (DTYPE, COMPILE, _max_batch_rows(64), THREADS),
+    "onnx": (_max_batch_rows(64), THREADS),
     "python": (DTYPE, _max_batch_rows(32), THREADS),
     "echo": (SLEEP_US, _max_batch_rows(256)),
 }

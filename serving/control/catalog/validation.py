@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from serving.contract import ValidationReport
 from serving.control import publish
-from serving.control.catalog.models import ArtifactFormat, Engine, Version
+from serving.control.catalog.models import Engine, Version
 from serving.control.catalog.transitions import move
 from serving.control.fleet.hosts import any_live_host
 from tenants.access import require
@@ -23,13 +23,12 @@ from tenants.roles import Right
 
 REPORT_WITHIN = timedelta(minutes=15)
 """A validation whose report has not come by then has failed."""
-NO_ONNX = "There is no engine for ONNX in this installation."
 _CONTROLLER = Actor.system("controller")
 
 
 @transaction.atomic
 def request_validation(*, by: Actor, version: Version) -> Version:
-    """Publish the wish to validate; returns the version, `validating` (or `failed`, with the reason)."""
+    """Publish the wish to validate; returns the version, `validating`."""
     require(by, Right.MANAGE_MODELS)
     row = Version.objects.select_related("model", "artifact").get(pk=version.pk)
     if row.engine == Engine.PYTHON and not row.is_trusted:
@@ -41,8 +40,6 @@ def request_validation(*, by: Actor, version: Version) -> Version:
     move(row, "validating", validation_attempt=attempt, validation_host=name)
     after = {"state": row.state, "host": name, "attempt": attempt}
     record(by=by, action="version.validation_requested", target=row, before={"state": before}, after=after)
-    if row.artifact is not None and row.artifact.format == ArtifactFormat.ONNX:
-        _fail(row, NO_ONNX)
     _publish(row)
     return row
 

@@ -27,6 +27,10 @@ def create(version: VersionEntry, device: str = "cpu", threads: int = 1) -> Engi
             from serving.worker.engines.tensor import TensorEngine
 
             return TensorEngine(path, options, device=device, threads=threads)
+        case "onnx":
+            from serving.worker.engines.onnx import OnnxEngine
+
+            return OnnxEngine(path, options, device=device, threads=threads)
         case "python":
             from serving.worker.engines.python import PythonEngine
 

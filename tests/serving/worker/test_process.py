@@ -169,6 +169,16 @@ async def test_validation_reports_and_exits(tmp_path: Path) -> None:
         assert await worker.exit_status() == 0
 
 
+async def test_an_onnx_model_is_validated(tmp_path: Path) -> None:
+    graphs = pytest.importorskip("tests.serving.worker.engines.graphs")
+    graphs.scored(tmp_path)
+    async with WorkerProcess(tmp_path, "--validate", engine="onnx") as worker:
+        report = decode_report(json.dumps(await worker.line()))
+        assert isinstance(report, ValidationReport)
+        assert report.ok, report.reason
+        assert [spec.name for spec in report.outputs] == ["scores", "total"]
+
+
 async def test_a_failed_validation_has_a_reason(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 1}')
     async with WorkerProcess(tmp_path, "--validate", engine="encoder") as worker:

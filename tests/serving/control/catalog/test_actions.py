@@ -126,7 +126,7 @@ def test_numbers_count_up_and_content_is_stored_once(register: Register) -> None
     assert Artifact.objects.count() == 1
 
 
-@pytest.mark.parametrize(("raw", "engine"), [(crafting.pt2(), "tensor"), (crafting.onnx(), "tensor")])
+@pytest.mark.parametrize(("raw", "engine"), [(crafting.pt2(), "tensor"), (crafting.onnx(), "onnx")])
 def test_single_file_programs_are_recognised_by_content(register: Register, raw: bytes, engine: str) -> None:
     version = register(raw, engine=engine)
     assert version.artifact is not None and version.artifact.path.read_bytes() == raw
@@ -149,6 +149,9 @@ def test_a_zip_around_a_program_is_taken_off(register: Register) -> None:
         (crafting.zip_of(crafting.encoder() | {"x.bin": crafting.hostile_pickle()}), "encoder", "pickle"),
         (crafting.zip_of(crafting.encoder()), "tensor", "does not read"),
         (crafting.pt2(), "encoder", "choose the tensor engine"),
+        (crafting.onnx(), "tensor", "choose the onnx engine"),
+        (crafting.pt2(), "onnx", "choose the tensor engine"),
+        (crafting.onnx(node=crafting.field(7, b"com.evil")), "onnx", "com.evil"),
         (crafting.zip_of({"x.txt": b""}), "python", "model.py"),
         (crafting.zip_of({"model.py": b"class Model: ..."}), "encoder", "choose the python engine"),
         (crafting.zip_of({"model.py": b"class Model: ..."}), "tensor", "choose the python engine"),
@@ -193,7 +196,7 @@ def test_wrong_options_and_engines_are_named(register: Register) -> None:
         register(options={"dtpye": "fp32"})
     assert list(caught.value.errors) == ["options.dtpye"]
     with pytest.raises(Invalid) as caught:
-        register(engine="onnx")
+        register(engine="tensorflow")
     assert list(caught.value.errors) == ["engine"]
 
 

@@ -102,10 +102,10 @@ def test_a_report_that_never_comes_fails_the_version(validating: Version) -> Non
     assert entries("validation", row.pk) == []
 
 
-def test_onnx_is_registered_but_has_no_engine_here(register: Register, operator: Actor) -> None:
-    row = actions.request_validation(by=operator, version=register(crafting.onnx(), engine="tensor"))
-    assert (row.state, row.state_reason) == ("failed", validation.NO_ONNX)
-    assert entries("validation", row.pk) == []
+def test_onnx_is_validated_like_every_other_engine(register: Register, operator: Actor) -> None:
+    row = actions.request_validation(by=operator, version=register(crafting.onnx(), engine="onnx"))
+    assert row.state == "validating"
+    assert entries("version", row.pk)[0].body["engine"] == "onnx"
 
 
 @pytest.mark.parametrize("old", states.STATES)
