@@ -272,6 +272,8 @@ class ValidationReport(Frozen, frozen=True, tag="validation"):
     memory_bytes: int | None = None
     load_s: float | None = None
     warm_up_s: float | None = None
+    notes: tuple[str, ...] = ()
+    """Sentences for a person on how the engine executes the version there, and why."""
 
 
 ReportBody = UsageReport | ReplicaReport | HostReport | ValidationReport

@@ -83,6 +83,7 @@ def _measure(spec: WorkerSpec, engine: Engine) -> ValidationReport:
         memory_bytes=_memory_bytes(spec.device, before_bytes),
         load_s=round(loaded - began, 3),
         warm_up_s=round(warm - loaded, 3),
+        notes=engine.notes(),
     )
 
 

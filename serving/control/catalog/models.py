@@ -130,6 +130,8 @@ class Version(models.Model):
     memory_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     load_s = models.FloatField(null=True, blank=True)
     warm_up_s = models.FloatField(null=True, blank=True)
+    notes = models.JSONField(default=list, blank=True)
+    """How the engine executes the version, in sentences for a person; measured with the rest."""
     validated_at = models.DateTimeField(null=True, blank=True)
 
     price_micro_per_device_hour = models.PositiveBigIntegerField(default=0)

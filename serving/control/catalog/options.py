@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from django.utils.translation import gettext_noop as _
+
 from serving.contract import EngineName
 
 OptionValue = str | int | float | bool
@@ -29,37 +31,62 @@ class Option:
     maximum: int = 0
 
 
-DTYPE = Option("dtype", "choice", "fp32", "Number format of weights and sums.", ("fp32", "bf16", "fp16"))
-COMPILE = Option("compile", "flag", False, "Compile with torch.compile: slower to load, often faster to run.")
-THREADS = Option("threads", "whole", 1, "CPU threads of one replica.", minimum=1, maximum=256)
+DTYPE = Option("dtype", "choice", "fp32", _("Number format of weights and sums."), ("fp32", "bf16", "fp16"))
+QUANTIZE = Option(
+    "quantize",
+    "choice",
+    "none",
+    _("int8: linear layers in 8 bits, weights per channel, activations scaled as they come. CPU only."),
+    ("none", "int8"),
+)
+EXECUTION = Option(
+    "execution",
+    "choice",
+    "auto",
+    _(
+        "packed: rows behind each other, without padding; padded: rectangles of similar lengths. "
+        "auto packs where that was found to be right."
+    ),
+    ("auto", "packed", "padded"),
+)
+CUDA_GRAPHS = Option(
+    "cuda_graphs",
+    "flag",
+    True,
+    _("On a GPU, replay recorded launches for small batches instead of launching anew."),
+)
+COMPILE = Option(
+    "compile", "flag", False, _("Compile with torch.compile: slower to load, often faster to run.")
+)
+THREADS = Option("threads", "whole", 1, _("CPU threads of one replica."), minimum=1, maximum=256)
 TASK = Option(
     "task",
     "choice",
     None,
-    "What the model answers with; empty takes what its configuration says.",
+    _("What the model answers with; empty takes what its configuration says."),
     ("embedding", "classification"),
 )
 POOLING = Option(
     "pooling",
     "choice",
     None,
-    "How token vectors become one embedding; empty takes what the artifact says.",
+    _("How token vectors become one embedding; empty takes what the artifact says."),
     ("mean", "cls"),
 )
 NORMALIZE = Option(
-    "normalize", "flag", None, "Scale embeddings to length 1; empty takes what the artifact says."
+    "normalize", "flag", None, _("Scale embeddings to length 1; empty takes what the artifact says.")
 )
 MAX_TOKENS = Option(
     "max_tokens",
     "whole",
     None,
-    "Longest input in tokens; empty takes the model's own limit.",
+    _("Longest input in tokens; empty takes the model's own limit."),
     minimum=1,
     maximum=131_072,
 )
-TRUNCATE = Option("truncate", "flag", False, "Cut inputs that are too long instead of refusing them.")
+TRUNCATE = Option("truncate", "flag", False, _("Cut inputs that are too long instead of refusing them."))
 SLEEP_US = Option(
-    "sleep_us", "whole", 0, "Pretended execution time in microseconds.", minimum=0, maximum=60_000_000
+    "sleep_us", "whole", 0, _("Pretended execution time in microseconds."), minimum=0, maximum=60_000_000
 )
 
 
@@ -68,7 +95,7 @@ def _max_batch_rows(default: int) -> Option:
         "max_batch_rows",
         "whole",
         default,
-        "Most rows one batch may hold on this version.",
+        _("Most rows one batch may hold on this version."),
         minimum=1,
         maximum=4096,
     )
@@ -82,7 +109,10 @@ BY_ENGINE: dict[EngineName, tuple[Option, ...]] = {
         MAX_TOKENS,
         TRUNCATE,
         DTYPE,
+        QUANTIZE,
+        EXECUTION,
         COMPILE,
+        CUDA_GRAPHS,
         _max_batch_rows(128),
         THREADS,
     ),

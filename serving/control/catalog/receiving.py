@@ -37,6 +37,7 @@ _CHUNK_BYTES = 1 << 20
 _PLAIN_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _DAMAGED = (
     zipfile.BadZipFile,
+    IndexError,  # zipfile, for a member whose name is empty
     tarfile.TarError,
     gzip.BadGzipFile,
     zlib.error,

@@ -93,6 +93,7 @@ def _measured(report: ValidationReport) -> dict[str, Any]:
         "memory_bytes": report.memory_bytes,
         "load_s": report.load_s,
         "warm_up_s": report.warm_up_s,
+        "notes": list(report.notes),
         "validated_at": timezone.now(),
     }
 

@@ -113,6 +113,17 @@ class Engine(Protocol):
         """Run a batch. An exception fails the batch as a whole; the loop then looks for the culprit."""
         ...
 
+    def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
+        """What the device works on for this batch, padding included, in the unit of `EngineInput.tokens`.
+
+        Cheap and pure, from any thread; valid after `load`. Never less than the inputs' own tokens.
+        """
+        ...
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for a person on how this version executes here and why; valid after `warm_up`."""
+        ...
+
     def sample(self, rows: int, tokens: int) -> EngineInput:
         """A synthetic input of that size, for measuring."""
         ...

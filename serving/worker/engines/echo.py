@@ -50,5 +50,11 @@ class EchoEngine:
         yield from ()
         return outcomes
 
+    def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
+        return sum(item.rows for item in inputs)
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def sample(self, rows: int, tokens: int) -> EngineInput:
         return EngineInput(rows, {"x": Tensor("FP32", np.zeros((rows, 4), np.float32))})

@@ -38,6 +38,12 @@ class FakeEncoder:
         yield from ()
         return outcomes
 
+    def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
+        return sum(item.tokens for item in inputs)
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def sample(self, rows: int, tokens: int) -> EngineInput:
         raise NotImplementedError
 

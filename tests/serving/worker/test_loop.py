@@ -69,6 +69,12 @@ class LayeredEngine:
 
     def check(self, item: EngineInput) -> None: ...
 
+    def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
+        return sum(item.rows for item in inputs)
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def sample(self, rows: int, tokens: int) -> EngineInput:
         return EngineInput(rows, {"x": Tensor("FP32", np.zeros((rows, 1), np.float32))})
 

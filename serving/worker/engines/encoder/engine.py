@@ -33,6 +33,10 @@ class Encoder(Protocol):
 
     can_yield: bool
 
+    def executed_tokens(self, lengths: Sequence[int]) -> int: ...
+
+    def notes(self) -> tuple[str, ...]: ...
+
     @property
     def vocabulary(self) -> int: ...
 
@@ -132,6 +136,12 @@ class EncoderEngine:
                 break
         if not all(np.isfinite(array).all() for kind, array in outputs.values() if kind == "FP32"):
             raise LoadFailed(f"the outputs are not finite in {self._settings.dtype}: try another dtype")
+
+    def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
+        return self._encoder.executed_tokens([length for item in inputs for length in item.row_tokens])
+
+    def notes(self) -> tuple[str, ...]:
+        return self._encoder.notes()
 
     def sample(self, rows: int, tokens: int) -> EngineInput:
         """Rows of nearly equal length, none beyond what the model takes."""

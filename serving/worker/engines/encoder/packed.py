@@ -15,7 +15,7 @@ from serving.worker.engines.encoder.architectures import Architecture
 from serving.worker.engines.encoder.attention import attend
 from serving.worker.engines.encoder.heads import ClassificationHead, EmbeddingHead, Head
 from serving.worker.engines.encoder.linear import Linear, linear
-from serving.worker.engines.encoder.packing import ALIGNMENT, Packing, pack
+from serving.worker.engines.encoder.packing import ALIGNMENT, Packing, pack, padded_tokens
 from serving.worker.engines.encoder.settings import EncoderSettings
 from serving.worker.engines.encoder.weights import Weights
 from serving.worker.engines.torch_device import DTYPES
@@ -58,6 +58,12 @@ class PackedEncoder:
 
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self._head.outputs()
+
+    def executed_tokens(self, lengths: Sequence[int]) -> int:
+        return padded_tokens(sum(lengths))
+
+    def notes(self) -> tuple[str, ...]:
+        return ("Packed: rows run behind each other, without padding.",)
 
     def run(
         self, ids: Sequence[np.ndarray], lengths: Sequence[int]

@@ -51,6 +51,11 @@ class Packing:
         return len(self.ids)
 
 
+def padded_tokens(tokens: int) -> int:
+    """What a packed batch of so many tokens is padded to."""
+    return -(-tokens // ALIGNMENT) * ALIGNMENT
+
+
 def pack(ids: Sequence[np.ndarray], lengths: Sequence[int]) -> Packing:
     """Pack rows given as flat id arrays (any integer type) whose rows have `lengths`, in order."""
     given = np.concatenate(ids) if len(ids) > 1 else ids[0]
@@ -61,7 +66,7 @@ def pack(ids: Sequence[np.ndarray], lengths: Sequence[int]) -> Packing:
     ends = np.cumsum(sorted_sizes)
     within = np.arange(tokens) - np.repeat(ends - sorted_sizes, sorted_sizes)
     starts = np.cumsum(sizes) - sizes
-    padded = -(-tokens // ALIGNMENT) * ALIGNMENT
+    padded = padded_tokens(tokens)
     flat, positions = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
     flat[:tokens] = given[np.repeat(starts[order], sorted_sizes) + within]
     positions[:tokens] = within

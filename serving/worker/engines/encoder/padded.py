@@ -48,6 +48,13 @@ class PaddedEncoder:
                 if length <= self._settings.max_tokens and rows * length <= _WARM_TOKENS:
                     self._forward(np.ones((rows, length), np.int64), np.ones((rows, length), np.int64))
 
+    def executed_tokens(self, lengths: Sequence[int]) -> int:
+        rows = _bucket(len(lengths), _ROWS) if self._settings.compile else len(lengths)
+        return rows * _bucket(max(lengths), _LENGTHS)
+
+    def notes(self) -> tuple[str, ...]:
+        return ("Padded: rows run in rectangles.",)
+
     def run(
         self, ids: Sequence[np.ndarray], lengths: Sequence[int]
     ) -> Generator[None, None, dict[str, Tensor]]:

@@ -17,6 +17,8 @@ from serving.worker.engines.contract import LoadFailed
 Task = Literal["embedding", "classification"]
 Pooling = Literal["mean", "cls"]
 DTYPES = ("fp32", "bf16", "fp16")
+QUANTIZATIONS = ("none", "int8")
+EXECUTIONS = ("auto", "packed", "padded")
 DEFAULT_MAX_BATCH_ROWS = 128
 
 
@@ -29,7 +31,10 @@ class EncoderSettings:
     pooling: Pooling
     normalize: bool
     dtype: str
+    quantize: str
+    execution: str
     compile: bool
+    cuda_graphs: bool
     max_tokens: int
     max_batch_rows: int
 
@@ -48,20 +53,28 @@ def read(path: Path, options: Mapping[str, str | int | float | bool]) -> Encoder
     config = _json(path / "config.json")
     if config is None:
         raise LoadFailed("the artifact has no config.json: is it a transformers model directory?")
-    dtype = str(options.get("dtype", "fp32"))
-    if dtype not in DTYPES:
-        raise LoadFailed(f"option dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
     return EncoderSettings(
         path=path,
         config=config,
         task=_task(config, options),
         pooling=_pooling(path, options),
         normalize=bool(options.get("normalize", _is_normalized(path))),
-        dtype=dtype,
+        dtype=_choice(options, "dtype", DTYPES),
+        quantize=_choice(options, "quantize", QUANTIZATIONS),
+        execution=_choice(options, "execution", EXECUTIONS),
         compile=bool(options.get("compile", False)),
+        cuda_graphs=bool(options.get("cuda_graphs", True)),
         max_tokens=_max_tokens(path, config, options),
         max_batch_rows=int(options.get("max_batch_rows", DEFAULT_MAX_BATCH_ROWS)),
     )
+
+
+def _choice(options: Mapping[str, Any], name: str, choices: tuple[str, ...]) -> str:
+    """The option's value; the first choice is its default."""
+    value = str(options.get(name, choices[0]))
+    if value not in choices:
+        raise LoadFailed(f"option {name} must be one of {', '.join(choices)}, not {value!r}")
+    return value
 
 
 def _task(config: dict[str, Any], options: Mapping[str, Any]) -> Task:

@@ -108,6 +108,11 @@ def test_encrypted_and_unusual_zips_are_refused(tmp_path: Path) -> None:
     assert "deflate" in refusal(tmp_path / "home", zip_of(FILES, zipfile.ZIP_BZIP2))
 
 
+def test_a_zip_member_without_a_name_is_refused(tmp_path: Path) -> None:
+    name = next(iter(FILES)).encode()
+    assert "damaged" in refusal(tmp_path / "home", zip_of(FILES).replace(name, b"\0" + name[1:]))
+
+
 @given(position=st.integers(min_value=0), byte=st.integers(min_value=0, max_value=255), is_tar=st.booleans())
 def test_a_damaged_archive_is_unpacked_or_refused(
     position: int, byte: int, is_tar: bool, tmp_path_factory: pytest.TempPathFactory
