@@ -61,6 +61,12 @@ class OnnxEngine:
     def run(self, inputs: Sequence[EngineInput]) -> Run:
         return (yield from batching.run_by_shape(inputs, self._forward))
 
+    def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
+        return max(self._fixed_rows or 0, sum(item.rows for item in inputs))
+
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def sample(self, rows: int, tokens: int) -> EngineInput:
         return batching.sample(self._signature.inputs, rows, datatypes.NUMPY)
 
