@@ -33,28 +33,30 @@ class Backlog:
         self.tokens = 0
 
     def add(self, work: Work) -> None:
+        rows, tokens = work.rows, work.tokens
         number = _slot_of(work.deadline)
         slot = self._slots.get(number)
         if slot is None:
             slot = self._slots[number] = _Slot()
             heappush(self._order, number)
         slot.count += 1
-        slot.rows += work.rows
-        slot.tokens += work.tokens
+        slot.rows += rows
+        slot.tokens += tokens
         if work.late_policy == "refuse":
             slot.perishable[work.id] = work
-        self.rows += work.rows
-        self.tokens += work.tokens
+        self.rows += rows
+        self.tokens += tokens
 
     def remove(self, work: Work) -> None:
+        rows, tokens = work.rows, work.tokens
         number = _slot_of(work.deadline)
         slot = self._slots[number]
         slot.count -= 1
-        slot.rows -= work.rows
-        slot.tokens -= work.tokens
+        slot.rows -= rows
+        slot.tokens -= tokens
         slot.perishable.pop(work.id, None)
-        self.rows -= work.rows
-        self.tokens -= work.tokens
+        self.rows -= rows
+        self.tokens -= tokens
         if not slot.count:
             del self._slots[number]
             self._trim()
@@ -96,14 +98,6 @@ class Amount:
 
     def __init__(self) -> None:
         self.rows = self.tokens = 0
-
-    def add(self, work: Work) -> None:
-        self.rows += work.rows
-        self.tokens += work.tokens
-
-    def remove(self, work: Work) -> None:
-        self.rows -= work.rows
-        self.tokens -= work.tokens
 
 
 def _slot_of(at: float) -> int:

@@ -74,6 +74,11 @@ class CostModel:
     def predict_s(self, rows: int, tokens: int) -> float:
         return self._scale * (self._a + self._b * rows + self._c * tokens)
 
+    @property
+    def fixed_s(self) -> float:
+        """What a batch costs before its first row."""
+        return self._scale * self._a
+
     def marginal_s(self, rows: int, tokens: int) -> float:
         """What these rows add to a batch that runs anyway."""
         return self._scale * (self._b * rows + self._c * tokens)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from serving.contract import CloseReason
 from serving.scheduling.work import Work
 
@@ -11,36 +9,56 @@ from serving.scheduling.work import Work
 class Draft:
     """The first work always fits, however large: nothing may wait for a batch that can never be built."""
 
+    __slots__ = (
+        "_has_turned_away",
+        "_is_solo",
+        "is_full",
+        "row_limit",
+        "rows",
+        "token_limit",
+        "tokens",
+        "works",
+    )
+
     def __init__(self, row_limit: int, token_limit: float) -> None:
         self.works: list[Work] = []
         self.rows = 0
         self.tokens = 0
         self.row_limit = row_limit
         self.token_limit = token_limit
+        self.is_full = False
         self._has_turned_away = False
         self._is_solo = False
-
-    @property
-    def is_full(self) -> bool:
-        return self._is_solo or self.rows >= self.row_limit or self.tokens >= self.token_limit
 
     def fits(self, work: Work) -> bool:
         if not self.works:
             return True
-        is_fitting = (
-            not (self._is_solo or work.is_suspect)
-            and self.rows + work.rows <= min(self.row_limit, work.max_batch_size)
-            and self.tokens + work.tokens <= self.token_limit
-        )
-        self._has_turned_away = self._has_turned_away or not is_fitting
-        return is_fitting
+        rows = self.rows + work.rows
+        if (
+            rows > self.row_limit
+            or rows > work.max_batch_size
+            or self.tokens + work.tokens > self.token_limit
+            or work.is_suspect
+            or self._is_solo
+        ):
+            self._has_turned_away = True
+            return False
+        return True
 
     def add(self, work: Work) -> None:
         self.works.append(work)
         self.rows += work.rows
         self.tokens += work.tokens
-        self.row_limit = min(self.row_limit, work.max_batch_size)
-        self._is_solo = self._is_solo or work.is_suspect
+        if work.max_batch_size < self.row_limit:
+            self.row_limit = work.max_batch_size
+        if work.is_suspect:
+            self._is_solo = True
+        self.is_full = self._is_solo or self.rows >= self.row_limit or self.tokens >= self.token_limit
+
+    def limit(self, token_limit: float) -> None:
+        """From now on at most so many tokens."""
+        self.token_limit = token_limit
+        self.is_full = self.is_full or self.tokens >= token_limit
 
     def close_reason(self, now: float, *, is_urgent: bool, is_draining: bool) -> CloseReason:
         if is_draining:
@@ -49,8 +67,7 @@ class Draft:
             return "full"
         if is_urgent:
             return "due"
-        return "window" if _has_waited(self.works, now) else "idle"
+        return "window" if self._has_waited(now) else "idle"
 
-
-def _has_waited(works: Iterable[Work], now: float) -> bool:
-    return any(work.max_wait_s > 0.0 and now >= work.arrived + work.max_wait_s for work in works)
+    def _has_waited(self, now: float) -> bool:
+        return any(work.max_wait_s > 0.0 and now >= work.arrived + work.max_wait_s for work in self.works)

@@ -28,6 +28,7 @@ class Account:
         "bucket_s",
         "counter_s",
         "owed_s",
+        "queued",
         "running",
         "seen",
         "standard",
@@ -47,21 +48,28 @@ class Account:
         self.standard = EarliestFirst()
         self.batch = FirstComeFirstServed(policy.lookahead)
         self.backlogs: dict[Lane, Amount] = {lane: Amount() for lane in LOWER}
-        self.waiting: dict[SlaClass, int] = {}
+        self.waiting: dict[SlaClass, int] = dict.fromkeys(LOWER, 0)
         """Works queued by the class they came with (a demoted one still counts against its own class)."""
-        self.running = 0
+        self.queued = self.running = 0
+        """Works."""
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.running or any(self.waiting.values()))
+        return bool(self.running or self.queued)
 
     def queue(self, work: Work) -> None:
-        self.waiting[work.sla_class] = self.waiting.get(work.sla_class, 0) + 1
-        self.backlogs[work.lane].add(work)
+        self.queued += 1
+        self.waiting[work.sla_class] += 1
+        amount = self.backlogs[work.lane]
+        amount.rows += work.rows
+        amount.tokens += work.tokens
 
     def unqueue(self, work: Work) -> None:
+        self.queued -= 1
         self.waiting[work.sla_class] -= 1
-        self.backlogs[work.lane].remove(work)
+        amount = self.backlogs[work.lane]
+        amount.rows -= work.rows
+        amount.tokens -= work.tokens
 
     def charge(self, device_s: float, weight: float) -> None:
         """Count predicted device time; what an earlier prediction got wrong is settled here."""
@@ -101,6 +109,17 @@ class FairLane:
                 return account
         return None
 
+    def after(self, account: Account) -> Account | None:
+        """The next after `account`, which came from here, was served: often the same once more.
+
+        The counters in the heap may be outdated, but never too high.
+        """
+        if self._queue_of(account):
+            if not self._heap or self._heap[0][0] > account.counter_s:
+                return account
+            self.enlist(account)
+        return self.lowest()
+
     def take(self, account: Account, fits: Callable[[Work], bool]) -> Work | None:
         return self._queue_of(account).take(fits)
 
@@ -127,7 +146,7 @@ class Fairness:
         account = self._accounts.get(work.tenant_id)
         if account is None:
             account = self._open(work.tenant_id, now)
-        elif not account.is_busy and now - account.seen > self._policy.lift_after_s:
+        elif now - account.seen > self._policy.lift_after_s and not account.is_busy:
             account.counter_s = max(account.counter_s, self._floor_s)
         account.seen = now
         account.weight = max(work.weight, 1e-3)

@@ -9,7 +9,7 @@ from serving.scheduling.backlog import Backlog
 from serving.scheduling.cost import CostModel
 from serving.scheduling.fairness import Account, Fairness, Load
 from serving.scheduling.policy import Policy
-from serving.scheduling.sizing import Sizing
+from serving.scheduling.sizing import Limits, Sizing
 from serving.scheduling.work import LOWER, Batch, Lane, Work
 
 
@@ -36,15 +36,16 @@ class Forecast:
         self._sizing = sizing
         self._fairness = fairness
         self._least_share: dict[Lane, float] = {
+            "interactive": 1.0,
             "standard": policy.standard_min_share,
             "batch": policy.batch_min_share,
         }
         self._max_batch_rows = max_batch_rows
         self._can_yield = can_yield
-
-    @property
-    def queued_rows(self) -> int:
-        return sum(backlog.rows for backlog in self.backlogs.values())
+        self.queued_rows = 0
+        self._queued_tokens = 0
+        self._bound_of: Limits | None = None
+        self._bound_s = (0.0, 0.0, 0.0)
 
     def backlog_s(self, now: float) -> float:
         """Until everything queued and running is done."""
@@ -76,16 +77,41 @@ class Forecast:
         full_s = self._full_batch_s(work.lane, now)
         return full_s if full_s is not None and work.deadline < now + full_s else None
 
-    def entered(self, work: Work, now: float) -> None:
+    def entered(self, work: Work, alone_s: float, now: float) -> None:
         self.backlogs[work.lane].add(work)
-        alone_s = self._cost.predict_s(work.rows, work.tokens)
+        self.queued_rows += work.rows
+        self._queued_tokens += work.tokens
         work.latest_start = work.deadline - alone_s
         if work.latest_start < now or not self._cost.is_trusted:
             work.latest_start = work.deadline
-        self._longest_s[work.lane] = max(self._longest_s[work.lane], alone_s)
+        if alone_s > self._longest_s[work.lane]:
+            self._longest_s[work.lane] = alone_s
 
     def left(self, work: Work) -> None:
         self.backlogs[work.lane].remove(work)
+        self.queued_rows -= work.rows
+        self._queued_tokens -= work.tokens
+
+    def is_surely_in_time(self, work: Work, alone_s: float, now: float) -> bool:
+        """Whether even a bound above `outlook`, at a fraction of its cost, is within the deadline.
+
+        A queue of R rows and T tokens makes at most `T / limit + R / max_batch_rows + 1` batches.
+        """
+        limits = self._sizing.limits_at(now)
+        if limits is not self._bound_of:
+            self._bound_of, self._bound_s = limits, self._bound(limits)
+        base_s, row_s, token_s = self._bound_s
+        ahead_s = base_s + row_s * self.queued_rows + token_s * self._queued_tokens
+        for batch in self.running:
+            ahead_s += batch.predicted_s
+        return now + alone_s + ahead_s / self._least_share[work.lane] < work.deadline
+
+    def _bound(self, limits: Limits) -> tuple[float, float, float]:
+        """Seconds for three queues of any kind, and more for each row and each token in them."""
+        batch_s = self._cost.predict_s(self._max_batch_rows, 0)
+        token_s = self._cost.marginal_s(0, 1)
+        smallest = min(limits.bulk, limits.urgent)
+        return 3.0 * batch_s, batch_s / self._max_batch_rows, batch_s / smallest + 2.0 * token_s
 
     def _full_batch_s(self, lane: Lane, now: float) -> float | None:
         """How long the lane's next batch takes if enough waits to fill it, else None."""
@@ -98,11 +124,11 @@ class Forecast:
     def _tokens_in_full_rows(self, backlog: Backlog) -> float:
         return self._max_batch_rows * backlog.tokens / max(1, backlog.rows)
 
-    def outlook(self, work: Work, account: Account, queued_total: int, now: float) -> Outlook:
+    def outlook(self, work: Work, account: Account, alone_s: float, queued_total: int, now: float) -> Outlook:
         return Outlook(
             ahead_s=self._ahead_s(work, account, now),
-            alone_s=self._cost.predict_s(work.rows, work.tokens),
-            queued=account.waiting.get(work.sla_class, 0),
+            alone_s=alone_s,
+            queued=account.waiting[work.sla_class],
             queued_total=queued_total,
         )
 

@@ -1,4 +1,8 @@
-"""Queues of work with cheap cancellation: entries are marked dead and skipped when they surface."""
+"""Queues of work with cheap cancellation: entries are marked dead and skipped when they surface.
+
+An entry is alive while its queue knows this very work under its id: a work that leaves a queue never comes
+back to it, only a copy may (see `Scheduler.amend`).
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,13 @@ class EarliestFirst:
         self._live[work.id] = work
 
     def peek(self) -> Work | None:
-        entry = self._first()
-        return entry[2] if entry else None
+        heap, live = self._heap, self._live
+        while heap:
+            work = heap[0][2]
+            if live.get(work.id) is work:
+                return work
+            heappop(heap)
+        return None
 
     def take(self, fits: Callable[[Work], bool]) -> Work | None:
         """Pop the earliest if it fits; a queue ordered by deadline is never overtaken from within."""
@@ -42,7 +51,7 @@ class EarliestFirst:
         if work is None or not fits(work):
             return None
         heappop(self._heap)
-        self._live.pop(work.id, None)
+        del self._live[work.id]
         return work
 
     def remove(self, work_id: int) -> None:
@@ -50,14 +59,6 @@ class EarliestFirst:
         if len(self._heap) > 2 * len(self._live) + 64:
             self._heap = [entry for entry in self._heap if self._live.get(entry[2].id) is entry[2]]
             heapify(self._heap)
-
-    def _first(self) -> tuple[float, int, Work] | None:
-        heap, live = self._heap, self._live
-        while heap:
-            if live.get(heap[0][2].id) is heap[0][2]:
-                return heap[0]
-            heappop(heap)
-        return None
 
 
 class FirstComeFirstServed:
@@ -81,13 +82,13 @@ class FirstComeFirstServed:
         """Pop the first of the next few that fits."""
         queue, live = self._queue, self._live
         position = 0
-        while position < min(self._lookahead, len(queue)):
+        while position < self._lookahead and position < len(queue):
             work = queue[position]
             if live.get(work.id) is not work:
                 del queue[position]
             elif fits(work):
                 del queue[position]
-                live.pop(work.id, None)
+                del live[work.id]
                 return work
             else:
                 position += 1

@@ -10,21 +10,23 @@ _US_PER_HOUR = 3_600_000_000
 
 
 def share_out_us(total_us: int, weights: Sequence[int]) -> list[int]:
-    """Split `total_us` by weight; the shares sum to the total (largest remainder, ties to the first).
+    """Split `total_us` by weight, each share within a microsecond of fair; the shares sum to the total.
 
-    All-zero weights share evenly. Raises `ValueError` for a negative total or weight.
+    Boundaries between neighbours are rounded up, not the shares. All-zero weights share evenly. Raises
+    `ValueError` for a negative total or weight.
     """
-    if total_us < 0 or any(weight < 0 for weight in weights):
+    if total_us < 0 or (weights and min(weights) < 0):
         raise ValueError("negative share")
     whole = sum(weights)
     if whole == 0:
         weights, whole = [1] * len(weights), len(weights)
-    shares = [total_us * weight // whole for weight in weights]
-    rest = total_us - sum(shares)
-    if rest:
-        by_remainder = sorted(range(len(weights)), key=lambda i: -(total_us * weights[i] % whole))
-        for position in by_remainder[:rest]:
-            shares[position] += 1
+    shares = []
+    passed = edge_us = 0
+    for weight in weights:
+        passed += weight
+        next_us = -(-total_us * passed // whole)
+        shares.append(next_us - edge_us)
+        edge_us = next_us
     return shares
 
 

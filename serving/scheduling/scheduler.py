@@ -10,13 +10,15 @@ from __future__ import annotations
 from serving.scheduling.admission import deadline_refusal, draining_refusal, refuse_full, refuse_late
 from serving.scheduling.cost import CostModel
 from serving.scheduling.draft import Draft
-from serving.scheduling.fairness import Account, FairLane, Fairness, MinimumShare
+from serving.scheduling.fairness import Account, Fairness, MinimumShare
 from serving.scheduling.forecast import Forecast
 from serving.scheduling.policy import Policy
-from serving.scheduling.queues import EarliestFirst
 from serving.scheduling.receipts import share_batch_us
 from serving.scheduling.sizing import Sizing
+from serving.scheduling.waiting import Waiting
 from serving.scheduling.work import LOWER, Batch, Lane, Refusal, Work
+
+_FAIR_LANES: tuple[Lane, ...] = ("standard", "batch")
 
 
 class Scheduler:
@@ -53,18 +55,14 @@ class Scheduler:
             max_batch_rows=max_batch_rows,
             can_yield=can_yield,
         )
-        self._interactive = EarliestFirst()
-        self._lanes: dict[Lane, FairLane] = {
-            "standard": FairLane(lambda account: account.standard),
-            "batch": FairLane(lambda account: account.batch),
-        }
+        self._waiting = Waiting(
+            cost, self._fairness, self._forecast, self._policy, max_batch_rows=max_batch_rows
+        )
         self._promised: dict[Lane, MinimumShare] = {
             "standard": MinimumShare(self._policy.standard_min_share),
             "batch": MinimumShare(self._policy.batch_min_share),
         }
-        self._queued: dict[int, Work] = {}
         self._expired: list[tuple[Work, Refusal]] = []
-        self._eager = 0
         self._batches = 0
         self._last_run = float("-inf")
         self._is_draining = False
@@ -78,20 +76,19 @@ class Scheduler:
             return draining_refusal()
         account = self._fairness.arrive(work, now)
         work.lane = self._lane_of(work, account, now)
-        outlook = self._forecast.outlook(work, account, len(self._queued), now)
-        refusal = refuse_full(work, outlook, self._policy.max_queued)
-        if refusal is None and self._may_refuse_late(work, now):
-            refusal = self._judge_late(work, refuse_late(work, outlook, now))
+        alone_s = self._cost.predict_s(work.rows, work.tokens)
+        refusal = self._refusal(work, account, alone_s, now)
         if refusal is None:
-            self._enqueue(work, account, now)
+            self._waiting.add(work, account, alone_s, now)
+            self._sizing.saw(work, alone_s, now)
         return refusal
 
     def cancel(self, work_id: int) -> bool:
         """True when the work was still queued and now never runs."""
-        work = self._queued.get(work_id)
+        work = self._waiting.works.get(work_id)
         if work is None:
             return False
-        self._withdraw(work)
+        self._waiting.withdraw(work)
         return True
 
     def expired(self, now: float) -> list[tuple[Work, Refusal]]:
@@ -109,13 +106,13 @@ class Scheduler:
     def next_batch(self, now: float) -> Batch | float | None:
         """For a free device: a batch, a time to wait until (opted-in `max_wait_s` only), or None."""
         self._expire(now)
-        if not self._queued:
+        if not self._waiting.works:
             return None
         wait_until = self._wait_until(now)
         if wait_until is not None:
             return wait_until
         starved = self._starved_lane()
-        if self._interactive and starved is None:
+        if self._waiting.interactive and starved is None:
             return self._urgent_or_filled(now)
         return self._bulk(now, starved)
 
@@ -125,19 +122,19 @@ class Scheduler:
         Nothing interrupts urgent work, and a suspect neither interrupts nor is interrupted.
         """
         running.boundaries += 1
-        if running.is_urgent or not self._interactive or running.works[0].is_suspect:
+        if running.is_urgent or not self._waiting.interactive or running.works[0].is_suspect:
             return None
         self._expire(now)
-        first = self._interactive.peek()
+        first = self._waiting.interactive.peek()
         if first is None or first.is_suspect:
             return None
         return self._start(self._draft_urgent(now), now, is_urgent=True)
 
-    def complete(self, batch: Batch, execute_s: float, now: float, *, learn: bool = True) -> dict[int, float]:
+    def complete(self, batch: Batch, execute_s: float, now: float, *, learn: bool = True) -> list[int]:
         """Account for a batch that ran for `execute_s` without its interruptions.
 
-        Returns each work's share of the device time in seconds; the shares are whole microseconds and sum
-        to `execute_s` rounded to one. `learn=False` when the time says nothing about the cost curve (the
+        Returns each work's share of the device time in microseconds, in the batch's order; they sum to
+        `execute_s` rounded to one. `learn=False` when the time says nothing about the cost curve (the
         engine failed, or ran the batch in parts). Raises `ValueError` for a batch that is not running.
         """
         self._forecast.running.remove(batch)
@@ -149,7 +146,7 @@ class Scheduler:
         self._last_run = now
         shares_us = share_batch_us(batch, max(0, round(execute_s * 1e6)))
         self._settle(batch, shares_us, now)
-        return {work.id: us / 1e6 for work, us in zip(batch.works, shares_us, strict=True)}
+        return shares_us
 
     # ------------------------------------------------------------------ what is going on
 
@@ -160,7 +157,7 @@ class Scheduler:
     @property
     def queued_work(self) -> int:
         """Works queued."""
-        return len(self._queued)
+        return len(self._waiting.works)
 
     @property
     def running_rows(self) -> int:
@@ -169,7 +166,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Nothing queued, nothing running."""
-        return not self._queued and not self._forecast.running
+        return not self._waiting.works and not self._forecast.running
 
     def backlog_s(self, now: float) -> float:
         """Predicted device time until everything queued and running is done."""
@@ -178,10 +175,25 @@ class Scheduler:
     # ------------------------------------------------------------------ admission
 
     def _check(self, work: Work) -> None:
-        if work.id in self._queued:
+        if work.id in self._waiting.works:
             raise ValueError(f"work {work.id} is queued already")
-        if not 0 < work.rows <= min(work.max_batch_size, self._max_batch_rows):
-            raise ValueError(f"work {work.id} of {work.rows} rows fits no batch; the intake has to cut it")
+        rows = work.rows
+        if not 0 < rows <= self._max_batch_rows or rows > work.max_batch_size:
+            raise ValueError(f"work {work.id} of {rows} rows fits no batch; the intake has to cut it")
+
+    def _refusal(self, work: Work, account: Account, alone_s: float, now: float) -> Refusal | None:
+        """What the queues are full of, or what they make late; most works pass without an exact outlook."""
+        is_full = (
+            account.waiting[work.sla_class] >= work.max_queue
+            or len(self._waiting.works) >= self._policy.max_queued
+        )
+        if not is_full and self._forecast.is_surely_in_time(work, alone_s, now):
+            return None
+        outlook = self._forecast.outlook(work, account, alone_s, len(self._waiting.works), now)
+        refusal = refuse_full(work, outlook, self._policy.max_queued)
+        if refusal is None and self._may_refuse_late(work, now):
+            refusal = self._judge_late(work, refuse_late(work, outlook, now))
+        return refusal
 
     def _lane_of(self, work: Work, account: Account, now: float) -> Lane:
         """Interactive work beyond its tenant's share of the device queues with the standard work."""
@@ -203,48 +215,7 @@ class Scheduler:
         is_probe = self.is_idle and now - self._last_run > self._policy.probe_after_s
         return self._cost.is_trusted and not is_probe
 
-    # ------------------------------------------------------------------ queues
-
-    def _enqueue(self, work: Work, account: Account, now: float) -> None:
-        self._queued[work.id] = work
-        self._eager += work.max_wait_s <= 0.0
-        account.queue(work)
-        self._forecast.entered(work, now)
-        self._sizing.saw(work, now)
-        if work.lane == "interactive":
-            self._spend(work, account)
-            self._interactive.push(work.deadline, work)
-            return
-        if work.lane == "standard":
-            account.standard.push(work.deadline, work)
-        else:
-            account.batch.push(work)
-        self._lanes[work.lane].enlist(account)
-
-    def _spend(self, work: Work, account: Account) -> None:
-        """Beside other work an interruption costs a whole small batch, alone only what it adds to one."""
-        is_contended = self._forecast.backlogs["standard"].rows or self._forecast.backlogs["batch"].rows
-        price = self._cost.predict_s if is_contended else self._cost.marginal_s
-        work.spent_s = price(work.rows, work.tokens)
-        account.bucket_s -= work.spent_s
-
-    def _dequeue(self, work: Work) -> Account:
-        """Forget a work that left its lane."""
-        del self._queued[work.id]
-        self._eager -= work.max_wait_s <= 0.0
-        self._forecast.left(work)
-        account = self._fairness.of(work.tenant_id)
-        account.unqueue(work)
-        return account
-
-    def _withdraw(self, work: Work) -> None:
-        """Take a work that will not run out of its lane."""
-        account = self._dequeue(work)
-        account.bucket_s += work.spent_s
-        if work.lane == "interactive":
-            self._interactive.remove(work.id)
-        else:
-            self._lanes[work.lane].remove(account, work)
+    # ------------------------------------------------------------------ expiry
 
     def _expire(self, now: float) -> None:
         """Give up what would be answered late and is not wanted then."""
@@ -255,20 +226,20 @@ class Scheduler:
                 needed_s = self._forecast.late_by_needing_s(work, now)
                 if needed_s is None:  # fewer wait by now, so that the lane keeps up again
                     continue
-                self._withdraw(work)
-                refusal = deadline_refusal(work, work.deadline - now, needed_s, len(self._queued))
+                self._waiting.withdraw(work)
+                refusal = deadline_refusal(work, work.deadline - now, needed_s, self.queued_work)
                 self._expired.append((work, refusal))
 
     # ------------------------------------------------------------------ building batches
 
     def _wait_until(self, now: float) -> float | None:
         """When every queued work opted into waiting and no batch is full: the first moment that ends it."""
-        if self._is_draining or self._eager:
+        if self._is_draining or self._waiting.eager:
             return None
         rows = tokens = 0
         limit, token_limit = self._max_batch_rows, self._forecast.token_limit("batch", now)
         ends = latest = float("inf")
-        for work in self._queued.values():
+        for work in self._waiting.works.values():
             rows, tokens = rows + work.rows, tokens + work.tokens
             limit = min(limit, work.max_batch_size)
             ends, latest = min(ends, work.arrived + work.max_wait_s), min(latest, work.deadline)
@@ -280,12 +251,12 @@ class Scheduler:
 
     def _starved_lane(self) -> Lane | None:
         """A lane that waits and has earned a whole batch it did not get."""
-        for lane in ("standard", "batch"):
+        for lane in _FAIR_LANES:
             backlog = self._forecast.backlogs[lane]
             if not backlog.rows:
                 continue
             threshold_s = min(
-                0.5, self._cost.predict_s(1, max(1, backlog.tokens // max(1, len(self._queued))))
+                0.5, self._cost.predict_s(1, max(1, backlog.tokens // max(1, self.queued_work)))
             )
             if self._promised[lane].earned_s > threshold_s:
                 return lane
@@ -301,49 +272,21 @@ class Scheduler:
 
     def _draft_urgent(self, now: float) -> Draft:
         draft = Draft(self._max_batch_rows, self._forecast.token_limit("interactive", now))
-        while not draft.is_full and (work := self._interactive.take(draft.fits)) is not None:
-            self._pick(work, draft)
+        self._waiting.pick_urgent(draft)
         return draft
 
     def _fill_beside(self, draft: Draft, now: float) -> None:
         ends = min(work.arrived + work.target * self._policy.bound_share for work in draft.works)
         room_s = min(ends - now, self._sizing.room_s(min(work.target for work in draft.works)))
-        draft.token_limit = self._cost.tokens_within(room_s - self._cost.margin_s(max(room_s, 0.0)))
-        for lane in self._lanes:
-            self._fill(draft, lane)
+        draft.limit(self._cost.tokens_within(room_s - self._cost.margin_s(max(room_s, 0.0))))
+        for lane in _FAIR_LANES:
+            self._waiting.pick_fair(draft, lane)
 
     def _bulk(self, now: float, starved: Lane | None) -> Batch:
         draft = Draft(self._max_batch_rows, self._forecast.token_limit("batch", now))
-        lanes: tuple[Lane, ...] = ("batch", "standard") if starved == "batch" else ("standard", "batch")
-        for lane in lanes:
-            self._fill(draft, lane)
+        for lane in reversed(_FAIR_LANES) if starved == "batch" else _FAIR_LANES:
+            self._waiting.pick_fair(draft, lane)
         return self._start(draft, now, is_urgent=False)
-
-    def _fill(self, draft: Draft, name: Lane) -> None:
-        """Take from the tenant with the lowest counter until the batch is full or little else fits."""
-        lane = self._lanes[name]
-        misses: list[Account] = []
-        while not draft.is_full and len(misses) < self._policy.lookahead:
-            account = lane.lowest()
-            if account is None:
-                break
-            work = lane.take(account, draft.fits)
-            if work is None:
-                misses.append(account)
-                continue
-            self._fairness.served(account)
-            self._pick(work, draft)
-            lane.relist(account)
-        for account in misses:
-            lane.relist(account)
-
-    def _pick(self, work: Work, draft: Draft) -> None:
-        account = self._dequeue(work)
-        draft.add(work)
-        overhead_s = self._cost.predict_s(0, 0) * work.rows / self._max_batch_rows
-        work.charged_s = self._cost.marginal_s(work.rows, work.tokens) + overhead_s
-        account.charge(work.charged_s, work.weight)
-        account.running += 1
 
     def _start(self, draft: Draft, now: float, *, is_urgent: bool) -> Batch:
         self._batches += 1

@@ -217,8 +217,8 @@ class Simulation:
     def _finish(self, run: _Run) -> None:
         self._stack.pop()
         shares = self.scheduler.complete(run.batch, run.piece_s * self._device.segments, self.now)
-        for work in run.batch.works:
-            self._answer(work, shares[work.id])
+        for work, share_us in zip(run.batch.works, shares, strict=True):
+            self._answer(work, share_us / 1e6)
         if self._stack:
             self._continue()
         else:

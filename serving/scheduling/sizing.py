@@ -21,11 +21,11 @@ class ActiveTargets:
 
     def saw(self, target_s: float, now: float, quiet_after_s: float) -> bool:
         """Whether the target was not active before."""
-        before = self._seen.get(target_s, float("-inf"))
-        if target_s not in self._seen and len(self._seen) >= _MOST_TARGETS:
+        before = self._seen.get(target_s)
+        if before is None and len(self._seen) >= _MOST_TARGETS:
             del self._seen[min(self._seen, key=self._seen.__getitem__)]
         self._seen[target_s] = now
-        return now - before > quiet_after_s
+        return before is None or now - before > quiet_after_s
 
     def tightest(self, since: float) -> float | None:
         return min((target for target, seen in self._seen.items() if seen >= since), default=None)
@@ -57,16 +57,17 @@ class Sizing:
         }
         self._urgent_s = 0.0
         self._new_targets = 0
-        self._stamp = (-1, -1, -1)
+        self._stamp = (-1, 0.0)
+        """Batches learnt from and targets seen (both only grow), and when to look again."""
         self._limits = self._compute(0.0)
 
-    def saw(self, work: Work, now: float) -> None:
+    def saw(self, work: Work, alone_s: float, now: float) -> None:
         """An accepted arrival: its class is active from now on."""
         targets = self._targets.get(work.sla_class)
         if targets is not None:
-            self._new_targets += targets.saw(round(work.target, 4), now, self._policy.quiet_after_s)
+            target_s = work.target_s or round(work.target, 4)
+            self._new_targets += targets.saw(target_s, now, self._policy.quiet_after_s)
         if work.sla_class == "interactive":
-            alone_s = self._cost.predict_s(work.rows, work.tokens)
             self._urgent_s += 0.1 * (alone_s - self._urgent_s)
 
     def ran(self, boundaries: int) -> None:
@@ -82,21 +83,22 @@ class Sizing:
 
         `backlog_s` of standard work waits: beyond its target only throughput helps.
         """
-        limits = self._limits_at(now)
+        limits = self.limits_at(now)
         is_lost = limits.standard_s is not None and backlog_s > limits.standard_s
         return limits.bulk_for_throughput if is_lost else limits.bulk
 
     def urgent_tokens(self, now: float, backlog_s: float) -> float:
         """Small enough for the next urgent arrival; when `backlog_s` waits beyond the target, work it off."""
-        limits = self._limits_at(now)
+        limits = self.limits_at(now)
         is_lost = limits.interactive_s is None or backlog_s > limits.interactive_s
         return limits.efficient if is_lost else limits.urgent
 
-    def _limits_at(self, now: float) -> Limits:
+    def limits_at(self, now: float) -> Limits:
         """Recomputed when a batch was learnt from, a target came or may have gone: not at every decision."""
-        stamp = (self._cost.revision, self._new_targets, int(now / _REFRESH_S))
-        if stamp != self._stamp:
-            self._stamp, self._limits = stamp, self._compute(now)
+        revision, refreshed = self._stamp
+        if revision != self._cost.revision + self._new_targets or now >= refreshed:
+            self._stamp = (self._cost.revision + self._new_targets, now + _REFRESH_S)
+            self._limits = self._compute(now)
         return self._limits
 
     def _compute(self, now: float) -> Limits:

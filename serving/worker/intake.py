@@ -23,12 +23,12 @@ from serving.errors import (
     from_code,
 )
 from serving.framed import FramedConnection
-from serving.scheduling.work import Refusal, Work
+from serving.scheduling.work import Refusal
 from serving.wire import Frame, FrameError, Hello, Kind, decode_infer, encode
 from serving.worker import requests
-from serving.worker.engines.contract import Engine
-from serving.worker.loop import BatchRun, EngineLoop, Settled
-from serving.worker.requests import Request
+from serving.worker.engines.contract import Engine, Outcome
+from serving.worker.loop import EngineLoop, Settled
+from serving.worker.requests import Part, Request
 
 log = structlog.get_logger(__name__)
 
@@ -182,18 +182,19 @@ class Intake:
             raise FrameError(f"a worker takes no frames of kind {frame.kind}")
 
     def _open(self, link: Link, frame: Frame, opened: list[Request]) -> None:
-        infer = decode_infer(frame.header)
-        if frame.request_id in link.requests:
-            raise FrameError(f"request id {frame.request_id} is in use")
-        request = Request(link, frame.request_id, self._clock(), len(frame.body))
+        request_id, _, header, body = frame
+        infer = decode_infer(header)
+        if request_id in link.requests:
+            raise FrameError(f"request id {request_id} is in use")
+        request = Request(link, request_id, self._clock(), len(body))
         try:
             self._check_room(request)
-            item = requests.parse(infer, frame.body, self._engine)
+            item = requests.parse(infer, body, self._engine)
         except DataPlaneError as error:
             self._fail(request, error)
             return
         requests.cut(request, infer, item, self._engine.max_batch_rows)
-        link.requests[request.id] = request
+        link.requests[request_id] = request
         self._pending_bytes += request.size_bytes
         opened.append(request)
 
@@ -222,33 +223,35 @@ class Intake:
         dropped = set(self.engine_loop.cancel([work.id for work in request.works]))
         for work in request.works:
             if work.id in dropped:
-                self._settle(work, ClientClosedRequest("cancelled by the client"), None)
+                self._settle(work.payload, ClientClosedRequest("cancelled by the client"), self._queued_rows)
 
     # ------------------------------------------------------------ out
 
     def deliver(self, settled: Settled) -> None:
         """Outcomes from the engine thread; called on the event loop."""
+        queued_rows = self._queued_rows
         for run in settled.runs:
-            for work, outcome in zip(run.batch.works, run.outcomes, strict=True):
-                self._settle(work, outcome, run)
+            for work, outcome, share_us in zip(run.batch.works, run.outcomes, run.shares_us, strict=True):
+                part: Part = work.payload
+                part.request.ran(work, run, share_us)
+                self._settle(part, outcome, queued_rows)
         for work, refusal in settled.expired:
-            self._settle(work, _error(refusal), None)
+            self._settle(work.payload, _error(refusal), queued_rows)
 
-    def _settle(self, work: Work, outcome: object, run: BatchRun | None) -> None:
-        request: Request = work.payload.request
-        ran = None if run is None else (work, run)
-        if not request.settle(work.payload.index, outcome, ran):  # type: ignore[arg-type]
+    def _settle(self, part: Part, outcome: Outcome, queued_rows: int) -> None:
+        request = part.request
+        if not request.settle(part.index, outcome):
             return
         self._close(request)
         error = request.failure()
         if error is not None:
             self._fail(request, error)
         else:
-            self._answer(request)
+            self._answer(request, queued_rows)
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: Request, queued_rows: int) -> None:
         try:
-            header, bodies = requests.result(request, self._clock(), self._queued_rows)
+            header, bodies = requests.result(request, self._clock(), queued_rows)
             frame = encode(Kind.RESULT, request.id, header, *bodies)
         except DataPlaneError as error:
             self._fail(request, error)

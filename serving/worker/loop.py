@@ -32,8 +32,8 @@ class BatchRun:
     ended: float
     execute_s: float
     """Time on the device, without interruptions by urgent batches."""
-    shares_s: dict[int, float]
-    """Work id → its share of the device time."""
+    shares_us: list[int]
+    """Of the device time, in the order of `batch.works`."""
 
 
 @dataclass(slots=True)
@@ -133,6 +133,8 @@ class EngineLoop:
     # ------------------------------------------------------------ deciding, under the lock
 
     def _submit_request(self, works: Sequence[Work], now: float) -> Refusal | None:
+        if len(works) == 1:
+            return self._scheduler.submit(works[0], now)
         for count, work in enumerate(works):
             refusal = self._scheduler.submit(work, now)
             if refusal is not None:
@@ -182,8 +184,8 @@ class EngineLoop:
         self._stuck_at = math.inf
         ended = self._clock()
         execute_s = ended - started - interrupted_s
-        shares_s = self._complete(batch, execute_s, ended, learn=isolated.is_whole)
-        self._settled.runs.append(BatchRun(batch, outcomes, started, ended, execute_s, shares_s))
+        shares_us = self._complete(batch, execute_s, ended, learn=isolated.is_whole)
+        self._settled.runs.append(BatchRun(batch, outcomes, started, ended, execute_s, shares_us))
 
     def _run_urgent(self, running: Batch) -> float:
         """Run the urgent work due at a layer boundary; seconds the running batch stood still for it."""
@@ -195,7 +197,7 @@ class EngineLoop:
         self._hand_over()
         return self._clock() - began
 
-    def _complete(self, batch: Batch, execute_s: float, ended: float, *, learn: bool) -> dict[int, float]:
+    def _complete(self, batch: Batch, execute_s: float, ended: float, *, learn: bool) -> list[int]:
         with self._changed:
             counters = self._counters
             counters.running_rows -= batch.rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,33 +29,52 @@ class Part:
     input: EngineInput
 
 
-@dataclass(slots=True, eq=False)
 class Request:
     """A request on its way: answered once, when the last of its parts has an outcome."""
 
-    link: Any
-    """The connection it came from; the intake's own."""
-    id: int
-    arrived: float
-    size_bytes: int
-    works: list[Work] = field(default_factory=list)
-    outcomes: list[Outcome | None] = field(default_factory=list)
-    open_parts: int = 0
-    device_us: int = 0
-    last: tuple[Work, BatchRun] | None = None
+    __slots__ = (
+        "arrived",
+        "device_us",
+        "id",
+        "last_run",
+        "last_work",
+        "link",
+        "open_parts",
+        "outcomes",
+        "size_bytes",
+        "works",
+    )
 
-    def settle(self, index: int, outcome: Outcome, ran: tuple[Work, BatchRun] | None) -> bool:
+    def __init__(self, link: Any, request_id: int, arrived: float, size_bytes: int) -> None:
+        """`link`: the connection it came from, the intake's own."""
+        self.link = link
+        self.id = request_id
+        self.arrived = arrived
+        self.size_bytes = size_bytes
+        self.works: Sequence[Work] = ()
+        self.outcomes: list[Outcome | None] = []
+        self.open_parts = 0
+        self.device_us = 0
+        self.last_work: Work | None = None
+        self.last_run: BatchRun | None = None
+
+    def ran(self, work: Work, run: BatchRun, share_us: int) -> None:
+        """One part ran, well or badly: what it used, and in which batch."""
+        self.last_work, self.last_run = work, run
+        self.device_us += share_us
+
+    def settle(self, index: int, outcome: Outcome) -> bool:
         """Note one part's outcome; True when it was the last one."""
         self.outcomes[index] = outcome
         self.open_parts -= 1
-        if ran is not None:
-            self.last = ran
-            self.device_us += round(ran[1].shares_s.get(ran[0].id, 0.0) * 1e6)
         return self.open_parts == 0
 
     def failure(self) -> DataPlaneError | None:
         """A request fails as a whole when one of its parts did."""
-        return next((item for item in self.outcomes if isinstance(item, DataPlaneError)), None)
+        for outcome in self.outcomes:
+            if isinstance(outcome, DataPlaneError):
+                return outcome
+        return None
 
 
 def parse(infer: Infer, body: memoryview, engine: Engine) -> EngineInput:
@@ -83,10 +102,14 @@ def parse(infer: Infer, body: memoryview, engine: Engine) -> EngineInput:
     return item
 
 
-def cut(request: Request, infer: Infer, item: EngineInput, max_batch_rows: int) -> list[Work]:
+def cut(request: Request, infer: Infer, item: EngineInput, max_batch_rows: int) -> Sequence[Work]:
     """Works of at most `max_batch_size` rows each; the request is answered when all are done."""
     limit = min(infer.max_batch_size, max_batch_rows)
-    pieces = [item] if item.rows <= limit else list(_slices(item, limit))
+    if item.rows <= limit:
+        request.outcomes, request.open_parts = [None], 1
+        request.works = (_work(request, infer, 0, item),)
+        return request.works
+    pieces = list(_slices(item, limit))
     request.outcomes = [None] * len(pieces)
     request.open_parts = len(pieces)
     request.works = [_work(request, infer, index, piece) for index, piece in enumerate(pieces)]
@@ -99,9 +122,9 @@ def stages(request: Request, now: float) -> Stages | None:
     Boundaries are rounded before differences are taken, so that the five parts sum to the whole. What
     earlier parts of a cut request took counts as queueing of the last one.
     """
-    if request.last is None:
+    work, run = request.last_work, request.last_run
+    if work is None or run is None:
         return None
-    work, run = request.last
     batch, start = run.batch, request.arrived
     picked = max(0, round(((work.picked or batch.picked or run.started) - start) * 1e6))
     began = max(picked, round((run.started - start) * 1e6))

@@ -28,6 +28,8 @@ NUMPY: dict[str, np.dtype] = {
 }
 _BY_NUMPY = {dtype: name for name, dtype in NUMPY.items() if name != "BF16"}
 _COUNT = struct.Struct("<I")
+_COPIED_BYTES = 4096
+"""Below this a copy costs less than a view."""
 
 
 def decode(head: TensorHead, raw: bytes | memoryview) -> Tensor:
@@ -35,9 +37,10 @@ def decode(head: TensorHead, raw: bytes | memoryview) -> Tensor:
 
     Raises `InvalidTensor` when the datatype is unknown or the size does not follow from the shape.
     """
-    if any(size < 0 for size in head.shape):
-        raise InvalidTensor(f"{head.name}: negative size in shape {list(head.shape)}", param=head.name)
-    count = math.prod(head.shape)
+    shape = head.shape
+    if shape and min(shape) < 0:
+        raise InvalidTensor(f"{head.name}: negative size in shape {list(shape)}", param=head.name)
+    count = math.prod(shape)
     if head.datatype == "BYTES":
         return Tensor("BYTES", _decode_bytes(head, raw, count))
     dtype = NUMPY.get(head.datatype)
@@ -45,23 +48,26 @@ def decode(head: TensorHead, raw: bytes | memoryview) -> Tensor:
         raise InvalidTensor(f"{head.name}: unknown datatype {head.datatype!r}", param=head.name)
     if count * dtype.itemsize != len(raw):
         raise InvalidTensor(
-            f"{head.name}: shape {list(head.shape)} of {head.datatype} needs {count * dtype.itemsize} bytes, "
+            f"{head.name}: shape {list(shape)} of {head.datatype} needs {count * dtype.itemsize} bytes, "
             f"got {len(raw)}",
             param=head.name,
         )
-    return Tensor(head.datatype, np.frombuffer(raw, dtype).reshape(head.shape))
+    return Tensor(head.datatype, np.ndarray(shape, dtype, raw))
 
 
 def encode(name: str, tensor: Tensor) -> tuple[TensorHead, bytes | memoryview]:
-    """Header and raw bytes of one tensor; contiguous arrays are not copied."""
+    """Header and raw bytes of one tensor; large contiguous arrays are not copied."""
     array = tensor.array
+    nbytes = array.nbytes
     raw: bytes | memoryview
     if tensor.datatype == "BYTES":
         raw = b"".join(_COUNT.pack(len(item)) + item for item in array.ravel().tolist())
         return TensorHead(name, "BYTES", array.shape, len(raw)), raw
+    if nbytes <= _COPIED_BYTES:
+        return TensorHead(name, tensor.datatype, array.shape, nbytes), array.tobytes()
     array = np.ascontiguousarray(array)
-    raw = array.data.cast("B") if array.size else b""
-    return TensorHead(name, tensor.datatype, array.shape, array.nbytes), raw
+    raw = array.data.cast("B")
+    return TensorHead(name, tensor.datatype, array.shape, nbytes), raw
 
 
 def of_numpy(array: np.ndarray) -> Tensor:

@@ -109,8 +109,8 @@ class AnyHistory(RuleBasedStateMachine):
         execute_s = batch.predicted_s * factor
         self.now += execute_s
         shares = self.subject.complete(batch, execute_s, self.now)
-        assert set(shares) == {each.id for each in batch.works}
-        assert round(sum(shares.values()) * 1e6) == round(execute_s * 1e6)
+        assert len(shares) == len(batch.works)
+        assert sum(shares) == round(execute_s * 1e6)
 
     @rule()
     def drain(self) -> None:

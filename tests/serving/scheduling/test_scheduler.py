@@ -201,7 +201,7 @@ def test_interruptions_are_not_charged_to_the_interrupted() -> None:
     assert urgent is not None
     subject.complete(urgent, 0.006, 0.026)
     assert running.interrupted_s == pytest.approx(0.006)
-    assert subject.complete(running, 0.09, 0.116) == {bulk.id: 0.09}
+    assert subject.complete(running, 0.09, 0.116) == [90_000]
 
 
 # ---------------------------------------------------------------- refusals
@@ -316,8 +316,9 @@ def test_shares_of_a_batch_are_by_tokens_and_sum_to_its_time() -> None:
     submit(subject, light, heavy)
     batch = batch_of(subject.next_batch(0.0))
     shares = subject.complete(batch, 0.0123457, 0.0123457)
-    assert round(sum(shares.values()) * 1e6) == 12346
-    assert shares[heavy.id] == pytest.approx(3 * shares[light.id], rel=1e-3)
+    by_work = dict(zip(batch.works, shares, strict=True))
+    assert sum(shares) == 12346
+    assert by_work[heavy] == pytest.approx(3 * by_work[light], rel=1e-3)
 
 
 def test_completing_a_batch_twice_is_a_mistake() -> None:

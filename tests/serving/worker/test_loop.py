@@ -292,7 +292,8 @@ def test_counters_count_since_they_were_taken(bench: Bench) -> None:
 def settle(request: Request, run: BatchRun, now: float) -> Stages:
     work = request.works[0]
     index = run.batch.works.index(work)
-    assert request.settle(0, run.outcomes[index], (work, run))
+    request.ran(work, run, run.shares_us[index])
+    assert request.settle(0, run.outcomes[index])
     stages = requests.stages(request, now)
     assert stages is not None
     return stages
