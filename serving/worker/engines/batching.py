@@ -41,18 +41,28 @@ def _check_tensor(name: str, tensor: Tensor, spec: TensorSpec) -> None:
 
 def run_by_shape(inputs: Sequence[EngineInput], forward: Forward) -> Generator[None, None, list[Outcome]]:
     """Run inputs whose free sizes agree together; requests of different sizes cannot share a tensor."""
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for index, item in enumerate(inputs):
-        key = tuple((name, tensor.array.shape[1:]) for name, tensor in sorted(item.tensors.items()))
-        groups.setdefault(key, []).append(index)
     outcomes: list[Outcome] = [EngineFailed("never ran")] * len(inputs)
-    for number, indices in enumerate(groups.values()):
+    for number, indices in enumerate(_by_shape(inputs)):
         if number:
             yield
         members = [inputs[index] for index in indices]
         for index, outcome in zip(indices, _run_group(members, forward), strict=True):
             outcomes[index] = outcome
     return outcomes
+
+
+def executed_rows(inputs: Sequence[EngineInput], least: int) -> int:
+    """Rows that `run_by_shape` has the device work on, when it fills each group up to `least` rows."""
+    groups = _by_shape(inputs)
+    return sum(max(least, sum(inputs[index].rows for index in indices)) for indices in groups)
+
+
+def _by_shape(inputs: Sequence[EngineInput]) -> list[list[int]]:
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, item in enumerate(inputs):
+        key = tuple((name, tensor.array.shape[1:]) for name, tensor in sorted(item.tensors.items()))
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
 
 
 def _run_group(members: Sequence[EngineInput], forward: Forward) -> list[Outcome]:
