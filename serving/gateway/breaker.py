@@ -13,7 +13,7 @@ The states and the half-open probe are Nygard's (Release It!, 2007).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -166,7 +166,7 @@ class Breaker:
 
     def admits(self, tenant_id: str, now: float) -> bool:
         """Closed, or ready for a probe by this tenant."""
-        return self.is_calm or self.wait_s(tenant_id, now) <= 0.0 and not self.is_probed_for(tenant_id)
+        return self.is_calm or (self.wait_s(tenant_id, now) <= 0.0 and not self.is_probed_for(tenant_id))
 
     def is_probed_for(self, tenant_id: str) -> bool:
         return any(circuit.is_probed for circuit in self._circuits(tenant_id))
@@ -320,6 +320,21 @@ class Breaker:
         for met in self._met.values():
             if circuit is self._everyone or met.circuit is circuit:
                 met.clear()
+
+
+def admitting(breakers: Sequence[Breaker], tenant_id: str, now: float) -> list[int]:
+    """Which of a version's replicas may be sent a request of this tenant, by their places.
+
+    One that is due for a probe gets it at once, so that it is back soon. While all are open the version's
+    circuit is: one probe in flight for all of them together.
+    """
+    closed = [place for place, breaker in enumerate(breakers) if breaker.is_closed_for(tenant_id)]
+    if not closed and any(breaker.is_probed_for(tenant_id) for breaker in breakers):
+        return []
+    for place, breaker in enumerate(breakers):
+        if place not in closed and breaker.admits(tenant_id, now):
+            return [place]
+    return closed
 
 
 def _half(now: float) -> int:

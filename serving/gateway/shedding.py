@@ -35,7 +35,7 @@ LEAST_S = 1.0
 """Whatever is shed stays shed for so long."""
 
 
-class Room:
+class Headroom:
     """How many requests of each class this gateway may hold. `limits` are looked up for every request."""
 
     __slots__ = ("_most", "limits")

@@ -18,6 +18,7 @@ from serving.gateway.breaker import (
     Breaker,
     Probe,
     State,
+    admitting,
 )
 
 
@@ -188,6 +189,31 @@ def test_a_new_process_may_be_probed_at_once_by_one_request() -> None:
     assert not it.admits("d", 0.1)
     it.answered("c", 0.1, probe)
     assert it.admits("d", 0.1)
+
+
+# ---------------------------------------------------------------- the replicas of a version
+
+
+def test_an_open_replica_is_passed_over_while_another_is_closed() -> None:
+    assert admitting([opened_for_everyone(), breaker(), breaker()], "c", 0.0) == [1, 2]
+
+
+def test_a_replica_that_is_due_gets_its_probe_at_once_and_no_second_request() -> None:
+    replicas = [opened_for_everyone(), breaker()]
+    assert admitting(replicas, "c", FIRST_WAIT_S) == [0]
+    probed(replicas[0], "c")
+    assert admitting(replicas, "c", FIRST_WAIT_S) == [1]
+
+
+def test_a_version_whose_replicas_are_all_open_is_probed_by_one_request() -> None:
+    replicas = [opened_for_everyone(), opened_for_everyone(), opened_for_everyone()]
+    assert admitting(replicas, "c", 0.0) == []
+    (place,) = admitting(replicas, "c", FIRST_WAIT_S)
+    probe = probed(replicas[place], "c")
+    assert admitting(replicas, "d", FIRST_WAIT_S) == []
+    replicas[place].answered("c", FIRST_WAIT_S, probe)
+    (second,) = admitting(replicas, "d", FIRST_WAIT_S)
+    assert second != place, "the next one that is due is probed while the first serves"
 
 
 # ---------------------------------------------------------------- the promise of isolation

@@ -5,7 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.gateway.shedding import CLASSES, LEAST_S, NONE, RANK, Room, VersionShedding, Waiting, pressure
+from serving.gateway.shedding import (
+    CLASSES,
+    LEAST_S,
+    NONE,
+    RANK,
+    Headroom,
+    VersionShedding,
+    Waiting,
+    pressure,
+)
 
 MOST = 1000
 BATCH, STANDARD, INTERACTIVE = range(3)
@@ -16,11 +25,11 @@ def waiting(rank: int, tenants: str, each_s: float, deadline_s: float = 1.0) -> 
 
 
 def test_the_gateway_fills_up_lowest_class_first() -> None:
-    assert Room(MOST).limits == (800, 900, 1000)
+    assert Headroom(MOST).limits == (800, 900, 1000)
 
 
 def test_a_class_that_was_shed_waits_for_relief() -> None:
-    room = Room(MOST)
+    room = Headroom(MOST)
     room.update(800)
     assert room.limits == (700, 900, 1000)
     room.update(701)
@@ -31,7 +40,7 @@ def test_a_class_that_was_shed_waits_for_relief() -> None:
 
 @given(st.lists(st.integers(0, MOST), max_size=100))
 def test_no_class_finds_room_while_a_higher_one_does_not(history: list[int]) -> None:
-    room = Room(MOST)
+    room = Headroom(MOST)
     for in_flight in history:
         room.update(in_flight)
         admitted = [in_flight < limit for limit in room.limits]
