@@ -12,6 +12,7 @@
     ├── RouteNotFound                     404  not_found
     ├── MethodNotAllowed                  405  method_not_allowed
     ├── RequestTimeout                    408  request_timeout         yes
+    ├── ClientTooSlow                     408  client_too_slow
     ├── BodyTooLarge                      413  body_too_large
     ├── UnsupportedMediaType              415  unsupported_media_type
     ├── RateLimited                       429  rate_limited            yes
@@ -106,6 +107,12 @@ class MethodNotAllowed(DataPlaneError):
 
 class RequestTimeout(DataPlaneError):
     status, code, is_retryable = 408, "request_timeout", True
+
+
+class ClientTooSlow(DataPlaneError):
+    """Only streams meet it, after their first chunk."""
+
+    status, code = 408, "client_too_slow"
 
 
 class BodyTooLarge(DataPlaneError):

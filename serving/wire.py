@@ -140,6 +140,8 @@ class Stages(msgspec.Struct, array_like=True, frozen=True):
     close: CloseReason
     executed_tokens: int = 0
     """Tokens the device worked on for the whole batch, padding included; 0 when the engine does not say."""
+    first_chunk_us: int = 0
+    """From arrival until the first chunk of a streamed answer was written; 0 when there was none."""
 
 
 class Result(msgspec.Struct, array_like=True, frozen=True):

@@ -164,6 +164,11 @@ class Scheduler:
         return sum(batch.rows for batch in self._forecast.running)
 
     @property
+    def is_interrupting(self) -> bool:
+        """Whether a batch stands still for another one."""
+        return len(self._forecast.running) > 1
+
+    @property
     def is_idle(self) -> bool:
         """Nothing queued, nothing running."""
         return not self._waiting.works and not self._forecast.running

@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -24,11 +25,12 @@ from serving.errors import (
 )
 from serving.framed import FramedConnection
 from serving.scheduling.work import Refusal
-from serving.wire import Frame, FrameError, Hello, Kind, decode_infer, encode
+from serving.wire import Frame, FrameError, Hello, Kind, decode_credit, decode_infer, encode
 from serving.worker import requests
-from serving.worker.engines.contract import Engine, Outcome
+from serving.worker.engines.contract import Engine, EngineOutput, Outcome
 from serving.worker.loop import EngineLoop, Settled
 from serving.worker.requests import Part, Request
+from serving.worker.streams import Outbox, Stream
 
 log = structlog.get_logger(__name__)
 
@@ -89,10 +91,13 @@ class Intake:
         self._server: asyncio.Server | None = None
         self._refuse_with: DataPlaneError | None = ModelNotReady("the model is loading", retry_after_s=1.0)
         self.engine_loop: EngineLoop | None = None
+        self._outbox: Outbox
+        self._stream_finished = asyncio.Event()
 
     async def listen(self, address: str) -> None:
         """Listen on `unix:/path` (private to this user) or `tcp:host:port`. Raises `OSError`."""
         loop, (kind, _, place) = asyncio.get_running_loop(), address.partition(":")
+        self._outbox = Outbox(loop, self._send_chunk)
         if kind == "unix":
             self._server = await loop.create_unix_server(self._new_link, place)
             os.chmod(place, 0o600)
@@ -128,11 +133,23 @@ class Intake:
         """Stop listening and let the last answers leave; links that take longer are cut."""
         if self._server is not None:
             self._server.close()
+        if timeout_s:
+            await self._wait_for_readers(timeout_s)
         closing = [link.finish() for link in self._links]
         if closing and timeout_s:
             await asyncio.wait(closing, timeout=timeout_s)
         for link in list(self._links):
             link.close()
+
+    async def _wait_for_readers(self, timeout_s: float) -> None:
+        """Until the streams whose engine has finished are read to their end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while any(
+                    r.stream and r.stream.is_done for link in self._links for r in link.requests.values()
+                ):
+                    self._stream_finished.clear()
+                    await self._stream_finished.wait()
 
     # ------------------------------------------------------------ links
 
@@ -176,6 +193,8 @@ class Intake:
             self._submit(opened)  # the request may be in the same read
             if (request := link.requests.get(frame.request_id)) is not None:
                 self._cancel(request)
+        elif frame.kind == Kind.CREDIT:
+            self._grant(link.requests.get(frame.request_id), decode_credit(frame.header).chunks)
         elif frame.kind == Kind.PING:
             link.send(encode(Kind.PONG, frame.request_id))
         elif frame.kind != Kind.PONG:
@@ -190,6 +209,9 @@ class Intake:
         try:
             self._check_room(request)
             item = requests.parse(infer, body, self._engine)
+            if infer.stream_credit > 0:
+                stream = Stream(request, infer.stream_credit, self._outbox)
+                requests.open_stream(request, infer, item, stream, self._engine.max_batch_rows)
         except DataPlaneError as error:
             self._fail(request, error)
             return
@@ -220,6 +242,8 @@ class Intake:
         """Parts that still wait are dropped; parts on the device run to their end and are settled."""
         if self.engine_loop is None:
             return
+        if request.stream is not None:
+            self._end_stream(request.stream, ClientClosedRequest("cancelled by the client"))
         dropped = set(self.engine_loop.cancel([work.id for work in request.works]))
         for work in request.works:
             if work.id in dropped:
@@ -229,6 +253,7 @@ class Intake:
 
     def deliver(self, settled: Settled) -> None:
         """Outcomes from the engine thread; called on the event loop."""
+        self._outbox.empty()
         queued_rows = self._queued_rows
         for run in settled.runs:
             for work, outcome, share_us in zip(run.batch.works, run.outcomes, run.shares_us, strict=True):
@@ -242,6 +267,12 @@ class Intake:
         request = part.request
         if not request.settle(part.index, outcome):
             return
+        if request.stream is not None and request.stream.is_held_up:
+            request.stream.is_done = True  # its last chunk finishes it
+        else:
+            self._finish(request, queued_rows)
+
+    def _finish(self, request: Request, queued_rows: int) -> None:
         self._close(request)
         error = request.failure()
         if error is not None:
@@ -268,6 +299,52 @@ class Intake:
     def _close(self, request: Request) -> None:
         if request.link.requests.pop(request.id, None) is not None:
             self._pending_bytes -= request.size_bytes
+
+    # ------------------------------------------------------------ streams
+
+    def _send_chunk(self, stream: Stream, output: EngineOutput) -> None:
+        """A chunk from the engine's thread, in order."""
+        request, index = stream.request, stream.sent + len(stream.kept)
+        if stream.ended is not None:
+            return
+        try:
+            header, bodies = requests.chunk(index, output)
+            frame = encode(Kind.CHUNK, request.id, header, *bodies)
+        except DataPlaneError as error:
+            self._end_stream(stream, error)
+        except FrameError as error:
+            self._end_stream(stream, EngineFailed(f"a chunk does not fit a frame: {error}"))
+        else:
+            stream.keep(frame, sum(head.size_bytes for head in header.tensors))
+            self._flush_stream(stream)
+
+    def _grant(self, request: Request | None, chunks: int) -> None:
+        """Raises `FrameError` for a credit that is none; one for a request that is over is ignored."""
+        if chunks < 1:
+            raise FrameError(f"a credit of {chunks} chunks")
+        if request is None or request.stream is None:
+            return
+        request.stream.grant(chunks)
+        self._flush_stream(request.stream)
+        if self.engine_loop is not None:
+            self.engine_loop.wake()
+
+    def _flush_stream(self, stream: Stream) -> None:
+        while stream.has_next:
+            stream.request.link.send(stream.next_frame(self._clock()))
+        stream.check_kept()
+        if stream.is_done and not stream.is_held_up:
+            self._finish(stream.request, self._queued_rows)
+            self._stream_finished.set()
+
+    def _end_stream(self, stream: Stream, error: DataPlaneError) -> None:
+        """Nothing more goes out; the engine is told at its next step."""
+        stream.end(error)
+        if stream.is_done:
+            self._finish(stream.request, self._queued_rows)
+            self._stream_finished.set()
+        elif self.engine_loop is not None:
+            self.engine_loop.wake()
 
     @property
     def _queued_rows(self) -> int:

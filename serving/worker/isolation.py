@@ -41,15 +41,25 @@ class IsolatedRun:
             log.warning("batch.out_of_memory", requests=len(inputs), is_retry=is_retry, error=str(error))
             if is_retry or len(inputs) == 1:
                 return [_out_of_memory(inputs) for _ in inputs]
-            return (yield from self._run_halves(inputs, is_retry=True))
+            return (yield from self._run_again(inputs, error, is_retry=True))
         except Exception as error:  # noqa: BLE001 - engines run code of others: anything may come out
             if len(inputs) == 1:
                 return [_failure(error)]
-            return (yield from self._run_halves(inputs, is_retry=is_retry))
+            return (yield from self._run_again(inputs, error, is_retry=is_retry))
         if len(outcomes) != len(inputs):
             message = f"the engine returned {len(outcomes)} outcomes for {len(inputs)} inputs"
             return [EngineFailed(message) for _ in inputs]
         return outcomes
+
+    def _run_again(self, inputs: Sequence[EngineInput], error: Exception, *, is_retry: bool) -> Run:
+        """In halves; but a streamed input that sent a chunk cannot take it back, so it fails here."""
+        has_begun = [item.stream is not None and item.stream.has_begun for item in inputs]
+        if not any(has_begun):
+            return (yield from self._run_halves(inputs, is_retry=is_retry))
+        self.is_whole = False
+        others = [item for item, begun in zip(inputs, has_begun, strict=True) if not begun]
+        outcomes = iter((yield from self.run(others, is_retry=is_retry)) if others else [])
+        return [_failure(error) if begun else next(outcomes) for begun in has_begun]
 
     def _run_halves(self, inputs: Sequence[EngineInput], *, is_retry: bool) -> Run:
         self.is_whole = False

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 
 from serving.scheduling.scheduler import Scheduler
 from serving.scheduling.work import Batch, Refusal, Work
-from serving.worker.engines.contract import Engine, EngineInput, Outcome
+from serving.worker.engines.contract import Emission, Engine, EngineInput, Outcome, Stalled
 from serving.worker.isolation import IsolatedRun
 
 STUCK_AFTER_S = 120.0
 STUCK_FACTOR = 20.0
 """A step of a batch that takes this long, and this many times its prediction, hangs."""
+STALL_LOOK_S = 0.05
+"""While readers hold a batch up, it is looked at this often without anything having happened."""
 
 
 @dataclass(slots=True)
@@ -95,6 +97,11 @@ class EngineLoop:
         """Ids that were still queued and now never run."""
         with self._changed:
             return [work_id for work_id in work_ids if self._scheduler.cancel(work_id)]
+
+    def wake(self) -> None:
+        """A reader of a stream has room again, or is gone."""
+        with self._changed:
+            self._changed.notify()
 
     def drain(self) -> None:
         """Finish what is queued and running, then let `run` return."""
@@ -176,15 +183,23 @@ class EngineLoop:
         while True:
             self._stuck_at = self._clock() + patience_s
             try:
-                next(run)
+                step = next(run)
             except StopIteration as stop:
                 outcomes: list[Outcome] = stop.value
                 break
+            if isinstance(step, Emission):
+                if step.input.stream is not None:
+                    step.input.stream.emit(step.output)
+                continue
+            if step is not None:
+                interrupted_s += self._stand_still(step)
             interrupted_s += self._run_urgent(batch)
         self._stuck_at = math.inf
         ended = self._clock()
         execute_s = ended - started - interrupted_s
-        shares_us = self._complete(batch, execute_s, ended, learn=isolated.is_whole)
+        # How long a stream runs is up to its answer and its reader: nothing for the cost curve.
+        is_typical = isolated.is_whole and all(item.stream is None for item in inputs)
+        shares_us = self._complete(batch, execute_s, ended, learn=is_typical)
         self._settled.runs.append(BatchRun(batch, outcomes, started, ended, execute_s, shares_us))
 
     def _run_urgent(self, running: Batch) -> float:
@@ -196,6 +211,19 @@ class EngineLoop:
         self._execute(urgent)
         self._hand_over()
         return self._clock() - began
+
+    def _stand_still(self, stalled: Stalled) -> float:
+        """Wait for a reader, or for anything else that happens; seconds the device waited."""
+        streams = [item.stream for item in stalled.inputs if item.stream is not None]
+        began, self._stuck_at = self._clock(), math.inf
+        with self._changed:
+            if not any(stream.is_writable or not stream.is_wanted for stream in streams):
+                self._changed.wait(STALL_LOOK_S)
+            is_contended = self._scheduler.queued_work > 0 or self._scheduler.is_interrupting
+        waited_s = self._clock() - began
+        for stream in streams:
+            stream.stood_still(waited_s, is_contended=is_contended)
+        return waited_s
 
     def _complete(self, batch: Batch, execute_s: float, ended: float, *, learn: bool) -> list[int]:
         with self._changed:

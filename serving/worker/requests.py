@@ -11,10 +11,11 @@ import numpy as np
 
 from serving.errors import DataPlaneError, EngineFailed, InvalidRequest, InvalidTensor
 from serving.scheduling.work import Work
-from serving.wire import Failure, Infer, Result, Stages, TensorHead
+from serving.wire import Chunk, Failure, Infer, Result, Stages, TensorHead
 from serving.worker.engines import datatypes
 from serving.worker.engines.contract import Engine, EngineInput, EngineOutput, Outcome, Tensor
 from serving.worker.loop import BatchRun
+from serving.worker.streams import MAX_CHUNK_BYTES, Stream
 
 MAX_REQUEST_ROWS = 4096
 _work_ids = itertools.count(1)
@@ -42,6 +43,7 @@ class Request:
         "open_parts",
         "outcomes",
         "size_bytes",
+        "stream",
         "works",
     )
 
@@ -57,6 +59,7 @@ class Request:
         self.device_us = 0
         self.last_work: Work | None = None
         self.last_run: BatchRun | None = None
+        self.stream: Stream | None = None
 
     def ran(self, work: Work, run: BatchRun, share_us: int) -> None:
         """One part ran, well or badly: what it used, and in which batch."""
@@ -70,7 +73,9 @@ class Request:
         return self.open_parts == 0
 
     def failure(self) -> DataPlaneError | None:
-        """A request fails as a whole when one of its parts did."""
+        """A request fails as a whole when one of its parts did, or when its reader left."""
+        if self.stream is not None and self.stream.ended is not None:
+            return self.stream.ended
         for outcome in self.outcomes:
             if isinstance(outcome, DataPlaneError):
                 return outcome
@@ -104,7 +109,7 @@ def parse(infer: Infer, body: memoryview, engine: Engine) -> EngineInput:
 
 def cut(request: Request, infer: Infer, item: EngineInput, max_batch_rows: int) -> Sequence[Work]:
     """Works of at most `max_batch_size` rows each; the request is answered when all are done."""
-    limit = min(infer.max_batch_size, max_batch_rows)
+    limit = _rows_limit(infer, max_batch_rows)
     if item.rows <= limit:
         request.outcomes, request.open_parts = [None], 1
         request.works = (_work(request, infer, 0, item),)
@@ -114,6 +119,26 @@ def cut(request: Request, infer: Infer, item: EngineInput, max_batch_rows: int) 
     request.open_parts = len(pieces)
     request.works = [_work(request, infer, index, piece) for index, piece in enumerate(pieces)]
     return request.works
+
+
+def open_stream(
+    request: Request, infer: Infer, item: EngineInput, stream: Stream, max_batch_rows: int
+) -> None:
+    """Let the answer leave in chunks. Raises `InvalidRequest` when it would not come from one batch."""
+    limit = _rows_limit(infer, max_batch_rows)
+    if item.rows > limit:
+        numbers = {"rows": item.rows, "max_rows": limit}
+        raise InvalidRequest(f"a streamed request holds at most {limit} rows here", numbers=numbers)
+    request.stream = item.stream = stream
+
+
+def chunk(index: int, output: EngineOutput) -> tuple[Chunk, list[bytes | memoryview]]:
+    """Header and body of one CHUNK frame. Raises `EngineFailed` for a chunk that is too large."""
+    heads, bodies = _encoded(output.tensors)
+    size_bytes = sum(head.size_bytes for head in heads)
+    if size_bytes > MAX_CHUNK_BYTES:
+        raise EngineFailed(f"the model streamed a chunk of {size_bytes} bytes, more than {MAX_CHUNK_BYTES}")
+    return Chunk(index, heads), bodies
 
 
 def stages(request: Request, now: float) -> Stages | None:
@@ -143,6 +168,7 @@ def stages(request: Request, now: float) -> Stages | None:
         batch_requests=len(batch.works),
         batch_tokens=batch.tokens,
         close=batch.close,
+        first_chunk_us=_first_chunk_us(request),
     )
 
 
@@ -152,20 +178,34 @@ def result(request: Request, now: float, queued_rows: int) -> tuple[Result, list
     Raises `EngineFailed` when the parts of a cut request do not fit together.
     """
     outputs = [outcome for outcome in request.outcomes if isinstance(outcome, EngineOutput)]
-    heads: list[TensorHead] = []
-    bodies: list[bytes | memoryview] = []
-    for name, tensor in _joined(outputs).items():
-        head, body = datatypes.encode(name, tensor)
-        heads.append(head)
-        bodies.append(body)
+    heads, bodies = _encoded(_joined(outputs))
     measured = stages(request, now)
     assert measured is not None  # an answered request has run
-    return Result(measured, tuple(heads), queued_rows), bodies
+    return Result(measured, heads, queued_rows), bodies
 
 
 def failure(error: DataPlaneError, stages: Stages | None = None, queued_rows: int = 0) -> Failure:
     retry_after_ms = round((error.retry_after_s or 0.0) * 1000)
     return Failure(error.code, error.message, error.numbers, retry_after_ms, stages, queued_rows)
+
+
+def _encoded(tensors: dict[str, Tensor]) -> tuple[tuple[TensorHead, ...], list[bytes | memoryview]]:
+    heads: list[TensorHead] = []
+    bodies: list[bytes | memoryview] = []
+    for name, tensor in tensors.items():
+        head, body = datatypes.encode(name, tensor)
+        heads.append(head)
+        bodies.append(body)
+    return tuple(heads), bodies
+
+
+def _first_chunk_us(request: Request) -> int:
+    stream = request.stream
+    return round((stream.first_at - request.arrived) * 1e6) if stream is not None and stream.sent else 0
+
+
+def _rows_limit(infer: Infer, max_batch_rows: int) -> int:
+    return min(infer.max_batch_size, max_batch_rows)
 
 
 def _work(request: Request, infer: Infer, index: int, piece: EngineInput) -> Work:

@@ -88,6 +88,23 @@ TRUNCATE = Option("truncate", "flag", False, _("Cut inputs that are too long ins
 SLEEP_US = Option(
     "sleep_us", "whole", 0, _("Pretended execution time in microseconds."), minimum=0, maximum=60_000_000
 )
+CHUNKS = Option(
+    "chunks",
+    "whole",
+    1,
+    _("Parts a streamed request gets its input back in; 1 answers as a whole."),
+    minimum=1,
+    maximum=1_000_000,
+)
+CHUNK_US = Option(
+    "chunk_us",
+    "whole",
+    0,
+    _("Pretended time before each part in microseconds."),
+    minimum=0,
+    maximum=60_000_000,
+)
+TEXT = Option("text", "flag", False, _("Take and answer text instead of numbers."))
 
 
 def _max_batch_rows(default: int) -> Option:
@@ -119,7 +136,7 @@ BY_ENGINE: dict[EngineName, tuple[Option, ...]] = {
     "tensor": (DTYPE, COMPILE, _max_batch_rows(64), THREADS),
     "onnx": (_max_batch_rows(64), THREADS),
     "python": (DTYPE, _max_batch_rows(32), THREADS),
-    "echo": (SLEEP_US, _max_batch_rows(256)),
+    "echo": (SLEEP_US, CHUNKS, CHUNK_US, TEXT, _max_batch_rows(256)),
 }
 
 

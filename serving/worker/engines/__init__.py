@@ -18,6 +18,9 @@ def create(version: VersionEntry, device: str = "cpu", threads: int = 1) -> Engi
             return EchoEngine(
                 max_batch_rows=int(options.get("max_batch_rows", 256)),
                 sleep_us=int(options.get("sleep_us", 0)),
+                chunks=int(options.get("chunks", 1)),
+                chunk_us=int(options.get("chunk_us", 0)),
+                is_text=bool(options.get("text", False)),
             )
         case "encoder":
             from serving.worker.engines import encoder

@@ -36,6 +36,36 @@ class Tensor(NamedTuple):
     array: np.ndarray
 
 
+class StreamGate(Protocol):
+    """How much of a streamed answer is wanted now. Asked on the engine's thread; never blocks.
+
+    Engines only ask; `emit` and `stood_still` are the loop's.
+    """
+
+    @property
+    def is_wanted(self) -> bool:
+        """False once nobody reads the answer: its work may be dropped, whatever its outcome says."""
+        ...
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the reader has room for another chunk.
+
+        An engine that goes by steps leaves out inputs that are not; for one that does not look, a bounded
+        number of chunks is kept, then the request alone fails with `client_too_slow`.
+        """
+        ...
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a chunk was emitted: the input must not run again."""
+        ...
+
+    def emit(self, output: EngineOutput) -> None: ...
+
+    def stood_still(self, waited_s: float, *, is_contended: bool) -> None: ...
+
+
 @dataclass(slots=True)
 class EngineInput:
     """One request's part of a batch: `rows` items along dimension 0 of every tensor.
@@ -47,6 +77,8 @@ class EngineInput:
     rows: int
     tensors: dict[str, Tensor]
     row_tokens: tuple[int, ...] = ()
+    stream: StreamGate | None = None
+    """Set when the client wants the answer in parts. An engine that cannot just answers as a whole."""
 
     @property
     def tokens(self) -> int:
@@ -61,9 +93,27 @@ class EngineOutput:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
+class Emission(NamedTuple):
+    """A chunk of the streamed answer to `input`, which has a `stream`."""
+
+    input: EngineInput
+    output: EngineOutput
+
+
+class Stalled(NamedTuple):
+    """The batch can do nothing before one of these streamed inputs is writable or no longer wanted."""
+
+    inputs: tuple[EngineInput, ...]
+
+
 Outcome = EngineOutput | DataPlaneError
-Run = Generator[None, None, list[Outcome]]
-"""A batch under way: advances by one layer (or as a whole), returns one outcome per input, in order."""
+Step = Emission | Stalled | None
+Run = Generator[Step, None, list[Outcome]]
+"""A batch under way: advances by one layer (or as a whole), returns one outcome per input, in order.
+
+Yields None at a layer boundary, where urgent work may run; `Emission`s between boundaries; `Stalled` when only
+readers can get it on. What a streamed input's outcome holds follows its chunks: nothing, as a rule.
+"""
 
 
 class Signature(NamedTuple):

@@ -9,6 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from serving.wire import (
+    Chunk,
+    Credit,
     Failure,
     FrameReader,
     Hello,
@@ -16,6 +18,7 @@ from serving.wire import (
     Kind,
     Result,
     TensorHead,
+    decode_chunk,
     decode_failure,
     decode_hello,
     decode_result,
@@ -42,7 +45,12 @@ class GatewayLink:
 
     async def _read(self) -> None:
         frames = FrameReader()
-        decoders = {Kind.HELLO: decode_hello, Kind.RESULT: decode_result, Kind.ERROR: decode_failure}
+        decoders: dict[Kind, Any] = {
+            Kind.HELLO: decode_hello,
+            Kind.RESULT: decode_result,
+            Kind.ERROR: decode_failure,
+            Kind.CHUNK: decode_chunk,
+        }
         while data := await self.reader.read(1 << 15):
             frames.get_buffer()[: len(data)] = data
             for frame in frames.frames(len(data)):
@@ -76,6 +84,15 @@ class GatewayLink:
         assert kind == Kind.RESULT, header
         assert request_id in (None, got_id)
         return header, body
+
+    async def chunk(self, request_id: int | None = None) -> tuple[Chunk, bytes]:
+        got_id, kind, header, body = await self.next()
+        assert kind == Kind.CHUNK, header
+        assert request_id in (None, got_id)
+        return header, body
+
+    def grant(self, request_id: int, chunks: int) -> None:
+        self.send(Kind.CREDIT, request_id, Credit(chunks))
 
     async def failure(self, request_id: int | None = None) -> Failure:
         got_id, kind, header, _ = await self.next()
