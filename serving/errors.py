@@ -13,8 +13,11 @@
     ├── MethodNotAllowed                  405  method_not_allowed
     ├── RequestTimeout                    408  request_timeout         yes
     ├── ClientTooSlow                     408  client_too_slow
+    ├── RequestInFlight                   409  request_in_flight       yes
+    ├── AnswerNotKept                     409  answer_not_kept
     ├── BodyTooLarge                      413  body_too_large
     ├── UnsupportedMediaType              415  unsupported_media_type
+    ├── IdempotencyKeyReused              422  idempotency_key_reused
     ├── RateLimited                       429  rate_limited            yes
     ├── ConcurrencyExceeded               429  concurrency_exceeded    yes
     ├── QueueFull                         429  queue_full              yes
@@ -25,6 +28,7 @@
     ├── DeadlineUnattainable              503  deadline_unattainable   yes
     ├── ReplicaLost                       503  replica_lost            yes
     ├── OutOfMemory                       503  out_of_memory           yes
+    ├── IdempotencyUnavailable            503  idempotency_unavailable yes
     └── Draining                          503  draining                yes
 
 A protocol module turns these into its own shape; nothing else writes an error body.
@@ -115,12 +119,24 @@ class ClientTooSlow(DataPlaneError):
     status, code = 408, "client_too_slow"
 
 
+class RequestInFlight(DataPlaneError):
+    status, code, is_retryable = 409, "request_in_flight", True
+
+
+class AnswerNotKept(DataPlaneError):
+    status, code = 409, "answer_not_kept"
+
+
 class BodyTooLarge(DataPlaneError):
     status, code = 413, "body_too_large"
 
 
 class UnsupportedMediaType(DataPlaneError):
     status, code = 415, "unsupported_media_type"
+
+
+class IdempotencyKeyReused(DataPlaneError):
+    status, code = 422, "idempotency_key_reused"
 
 
 class RateLimited(DataPlaneError):
@@ -161,6 +177,10 @@ class ReplicaLost(DataPlaneError):
 
 class OutOfMemory(DataPlaneError):
     status, code, is_retryable = 503, "out_of_memory", True
+
+
+class IdempotencyUnavailable(DataPlaneError):
+    status, code, is_retryable = 503, "idempotency_unavailable", True
 
 
 class Draining(DataPlaneError):

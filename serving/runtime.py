@@ -31,6 +31,8 @@ class Runtime:
     poll_interval_s: float = 0.25
     """How often the seam is asked for changes; bounds how long a revoked key still works."""
     max_body_bytes: int = 16 << 20
+    idempotency_bytes: int = 64 << 20
+    """What answers kept for repetition may take in Valkey, which has other work too."""
 
 
 def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) -> Runtime:
@@ -53,6 +55,7 @@ def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) 
         gateway_port=_integer(environ, "TIDEGATE_GATEWAY_PORT", 8001),
         poll_interval_s=_integer(environ, "TIDEGATE_POLL_INTERVAL_MS", 250) / 1000,
         max_body_bytes=_integer(environ, "TIDEGATE_MAX_BODY_BYTES", 16 << 20),
+        idempotency_bytes=_integer(environ, "TIDEGATE_IDEMPOTENCY_MIB", 64) << 20,
     )
 
 

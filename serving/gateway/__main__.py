@@ -75,6 +75,7 @@ def _settings(process: Runtime, index: int, count: int) -> GatewaySettings:
         valkey_url=process.valkey_url,
         poll_interval_s=process.poll_interval_s,
         max_body_bytes=process.max_body_bytes,
+        idempotency_bytes=process.idempotency_bytes,
         count=count,
     )
 

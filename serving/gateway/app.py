@@ -14,6 +14,7 @@ from serving.gateway.asgi import AsgiInference
 from serving.gateway.exchange import Exchange, Headers, Receive, Scope, Send
 from serving.gateway.inference import Call, Inference
 from serving.gateway.metrics import Metrics
+from serving.gateway.once import OnceOnly
 from serving.gateway.protocols import oip, openai
 from serving.gateway.routing import Router
 from serving.gateway.snapshot import Grant, Snapshot
@@ -28,11 +29,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class GatewayApp:
-    def __init__(self, snapshot: Snapshot, router: Router, inference: Inference, metrics: Metrics) -> None:
+    def __init__(
+        self, snapshot: Snapshot, router: Router, inference: Inference, once: OnceOnly, metrics: Metrics
+    ) -> None:
         self._snapshot = snapshot
         self._router = router
         self._inference = inference
-        self._asgi = AsgiInference(inference)
+        self._asgi = AsgiInference(inference, once)
         self._metrics = metrics
         self._ids = RequestIds()
         self._fixed: dict[str, tuple[str, Handler]] = {
@@ -176,6 +179,10 @@ class GatewayApp:
         if status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
         headers.append((b"x-request-id", exchange.request_id.encode()))
+        if exchange.trace is not None:
+            headers.append((b"traceparent", exchange.trace.traceparent.encode()))
+        if exchange.is_replayed:
+            headers.append((b"idempotency-replayed", b"true"))
         await exchange.respond(status, headers, body)
 
 

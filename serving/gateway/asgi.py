@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 from serving.errors import DataPlaneError
 from serving.gateway.exchange import Exchange
+from serving.gateway.idempotency import IDEMPOTENCY_KEY
 from serving.gateway.inference import LONG_ANSWER_BYTES, Call, Inference, Parse, Target, check_media
 from serving.gateway.inputs import Inputs
+from serving.gateway.once import OnceOnly
 from serving.gateway.pending import Answer, Payload, Pending
 from serving.gateway.routing import Lane
 from serving.gateway.snapshot import Grant
@@ -15,8 +18,9 @@ from serving.gateway.visit import SMALL_BODY_BYTES
 
 
 class AsgiInference:
-    def __init__(self, inference: Inference) -> None:
+    def __init__(self, inference: Inference, once: OnceOnly) -> None:
         self._steps = inference
+        self._once = once
 
     async def serve(
         self, exchange: Exchange, parse: Parse, endpoint: str, target: Target | None = None
@@ -36,7 +40,8 @@ class AsgiInference:
                 with self._steps.room.hold(grant.tenant.id, size_bytes):
                     await self._parsed(exchange, grant, parse)
         except DataPlaneError as error:
-            self._steps.count_refusal(exchange, error)
+            if not exchange.is_replayed:
+                self._steps.count_refusal(exchange, error)
             raise
 
     async def _parsed(self, exchange: Exchange, grant: Grant, parse: Parse) -> None:
@@ -46,9 +51,15 @@ class AsgiInference:
         else:
             call, name = await self._steps.turns.take(grant.tenant.id, lambda: parse(body))
         lane = exchange.lane or self._steps.route(exchange, grant, name, None)
+        lane = self._steps.lower(exchange, lane, call)
         self._steps.enter(exchange, grant, lane)
         try:
-            await self._entered(exchange, grant, lane, call)
+            key = exchange.headers.get(IDEMPOTENCY_KEY)
+            if key is None:
+                await self._entered(exchange, grant, lane, call)
+            else:
+                run = functools.partial(self._entered, exchange, grant, lane, call)
+                await self._once.serve(exchange, grant.tenant.id, key, body, run)
         finally:
             self._steps.leave(exchange)
 
@@ -65,6 +76,8 @@ class AsgiInference:
             self._steps.count_unanswerable(pending, answer)
             raise
         lines = self._steps.settle(exchange, pending, answer, head, body)
+        if exchange.keep is not None:
+            await exchange.keep(lines, body)
         await exchange.respond_whole(lines, body)
 
     async def _inputs(self, exchange: Exchange, lane: Lane, call: Call) -> Inputs:
@@ -73,12 +86,17 @@ class AsgiInference:
         return await self._steps.turns.take(lane.tenant_id, lambda: call.inputs(lane.version))
 
     async def _outcome(self, exchange: Exchange, pending: Pending, outcome: asyncio.Future[Answer]) -> Answer:
-        """Waits for the one outcome; a client that leaves cancels what it asked for."""
+        """Waits for the one outcome; a client that leaves cancels what it asked for.
+
+        Not so with an idempotency key: it will ask again, and the answer is kept for it.
+        """
         connection, abandon = exchange.connection, self._steps.dispatcher.abandon
+        if exchange.keep is not None:
+            connection = None
+        elif exchange.is_gone:  # it left while its text was tokenised
+            abandon(pending)
         if connection is not None:
             connection.on_lost = lambda: abandon(pending)
-        if exchange.is_gone:  # it left while its text was tokenised
-            abandon(pending)
         try:
             return await outcome
         finally:

@@ -46,7 +46,13 @@ class Dispatcher:
         self.in_flight = 0
 
     def submit(
-        self, lane: Lane, key_id: str, payload: Payload, deadline: float, on_outcome: OnOutcome
+        self,
+        lane: Lane,
+        key_id: str,
+        payload: Payload,
+        deadline: float,
+        on_outcome: OnOutcome,
+        traceparent: str = "",
     ) -> Pending:
         """Send a request to a replica. `deadline` in monotonic seconds.
 
@@ -63,6 +69,7 @@ class Dispatcher:
         self._last_id += 1
         expires = deadline if lane.refuses_late else _late(deadline)
         pending = Pending(self._last_id, lane, key_id, payload, deadline, expires, on_outcome)
+        pending.traceparent = traceparent
         try:
             self._send(pending, replica)
         except FrameError as error:
@@ -169,6 +176,7 @@ class Dispatcher:
             lane.profile.late_policy,
             lane.target_us,
             pending.deaths > 0,
+            traceparent=pending.traceparent,
         )
         replica.send(pending, infer)
 

@@ -9,17 +9,28 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from serving.errors import BodyTooLarge, ClientClosedRequest, DataPlaneError, InvalidRequest, RequestTimeout
 from serving.gateway.connections import EXTENSION, Connection, write_answer
+from serving.gateway.tracecontext import trace_of
 from serving.gateway.visit import SMALL_BODY_BYTES, RequestIds, Visit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+Keep = Callable[[bytes, bytes], Awaitable[None]]
+"""Takes the header lines of a good answer, and its body."""
 
 BODY_TIMEOUT_S = 30.0
 SLOWEST_BYTES_PER_S = 64 << 10
 """A body may take `BODY_TIMEOUT_S`, and longer only while it comes at least this fast."""
-_SINGLE = (b"authorization", b"x-api-key", b"content-length", b"inference-header-content-length")
+_SINGLE = (
+    b"authorization",
+    b"x-api-key",
+    b"content-length",
+    b"inference-header-content-length",
+    b"x-tidegate-deadline-ms",
+    b"x-tidegate-priority",
+    b"idempotency-key",
+)
 
 
 class Exchange(Visit):
@@ -31,7 +42,9 @@ class Exchange(Visit):
         "connection",
         "is_body_abandoned",
         "is_body_read",
+        "is_replayed",
         "is_started",
+        "keep",
         "method",
         "path",
         "scope",
@@ -39,6 +52,8 @@ class Exchange(Visit):
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, ids: RequestIds) -> None:
         super().__init__(dict(scope["headers"]), ids)
+        if self.trace is not None:
+            self.trace = trace_of(self.headers, scope["headers"])
         self.scope = scope
         self._receive = receive
         self._send = send
@@ -48,6 +63,10 @@ class Exchange(Visit):
         self.is_body_read = False
         self.is_body_abandoned = False
         self.is_started = False
+        self.is_replayed = False
+        """The answer is one that was given before."""
+        self.keep: Keep | None = None
+        """Told the answer before the client is. With it the work goes on when the client leaves."""
 
     @property
     def is_gone(self) -> bool:

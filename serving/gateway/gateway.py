@@ -16,6 +16,8 @@ from serving.gateway.auth import Authenticator
 from serving.gateway.frames import FramePublisher
 from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
+from serving.gateway.once import OnceOnly
+from serving.gateway.replays import ReplayStore
 from serving.gateway.routing import Router
 from serving.gateway.snapshot import KINDS, Snapshot
 from serving.gateway.tokenise import Tokenisers
@@ -41,6 +43,8 @@ class GatewaySettings:
     valkey_url: str | None = None
     poll_interval_s: float = 0.25
     max_body_bytes: int = 16 << 20
+    idempotency_bytes: int = 64 << 20
+    """Answers kept in Valkey for repetition, all tenants together."""
     count: int = 1
     """Gateways that share the tenants' traffic: each grants its part of the limits."""
 
@@ -73,7 +77,9 @@ class Gateway:
             self._on_changes,
             poll_interval_s=settings.poll_interval_s,
         )
-        self.app = GatewayApp(self._snapshot, self._router, self.inference, self._metrics)
+        self._replays = ReplayStore(settings.valkey_url, settings.idempotency_bytes)
+        once = OnceOnly(self._replays)
+        self.app = GatewayApp(self._snapshot, self._router, self.inference, once, self._metrics)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -100,6 +106,7 @@ class Gateway:
         await self._outbox.stop()
         await self.follower.stop()
         await self._frames.close()
+        await self._replays.close()
         self._tokenisers.close()
         await self._seam.close()
 

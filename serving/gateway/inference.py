@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from serving.contract import VersionEntry
+from serving.contract import SlaClass, VersionEntry
 from serving.errors import (
     ClientClosedRequest,
     DataPlaneError,
@@ -20,6 +20,7 @@ from serving.errors import (
     UnsupportedMediaType,
     from_code,
 )
+from serving.gateway import priority
 from serving.gateway.admission import TenantGate
 from serving.gateway.auth import Authenticator
 from serving.gateway.dispatch import Dispatcher
@@ -27,6 +28,7 @@ from serving.gateway.inputs import Inputs, Texts, TokenLists, check_rows, pack_t
 from serving.gateway.large import Room, Turns
 from serving.gateway.metrics import Metrics
 from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
+from serving.gateway.priority import PRIORITY_HEADER
 from serving.gateway.receipts import receipt_lines, spent
 from serving.gateway.routing import Lane, Router
 from serving.gateway.snapshot import Grant
@@ -52,6 +54,9 @@ class Call(Protocol):
 
     @property
     def timeout_us(self) -> int | None: ...
+
+    @property
+    def sla_class(self) -> SlaClass | None: ...
 
     def inputs(self, version: VersionEntry) -> Inputs: ...
 
@@ -111,6 +116,18 @@ class Inference:
         lane = visit.lane = self._router.lane(grant, name, pin, visit.endpoint)
         return lane
 
+    def lower(self, visit: Visit, lane: Lane, call: Call) -> Lane:
+        """The lane in the class the request wishes for, if that is a lower one. Raises `InvalidRequest`."""
+        header = visit.headers.get(PRIORITY_HEADER)
+        wish = call.sla_class
+        if header is None and wish is None:
+            return lane
+        own = lane.profile.sla_class
+        for wished in (wish, None if header is None else priority.of_header(header)):
+            own = own if wished is None else priority.lower(own, wished)
+        lane = visit.lane = self._router.lowered(lane, own)
+        return lane
+
     def enter(self, visit: Visit, grant: Grant, lane: Lane) -> None:
         """Count the request in, or raise the refusal of its tenant's gate."""
         tenant = grant.tenant
@@ -164,7 +181,8 @@ class Inference:
     ) -> Pending:
         """Raises `InvalidRequest` for a bad deadline, or as `Dispatcher.submit`."""
         deadline = visit.started_ns / 1e9 + _deadline_s(lane, call, visit.headers)
-        pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline, on_outcome)
+        traceparent = "" if visit.trace is None else visit.trace.traceparent
+        pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline, on_outcome, traceparent)
         visit.payload, visit.pending = payload, pending
         return pending
 
@@ -183,6 +201,8 @@ class Inference:
         used.tokens += payload.tokens
         used.device_us += stages.device_us
         receipt = receipt_lines(visit.request_id, lane, stages, times)
+        if visit.trace is not None:
+            receipt += b"traceparent: %b\r\n" % visit.trace.traceparent.encode()
         return b"%bcontent-length: %d\r\n%b" % (head, len(body), receipt)
 
     def count_unanswerable(self, pending: Pending, answer: Answer) -> None:

@@ -49,6 +49,7 @@ class Pending:
         "predicted_us",
         "replica",
         "slot",
+        "traceparent",
     )
 
     def __init__(
@@ -78,3 +79,4 @@ class Pending:
         self.replica: Replica | None = None
         self.slot = 0
         """Where the deadline wheel keeps it."""
+        self.traceparent = ""

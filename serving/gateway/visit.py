@@ -7,6 +7,8 @@ import re
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
+from serving.gateway.tracecontext import Trace, trace_of
+
 if TYPE_CHECKING:
     from serving.gateway.admission import TenantGate
     from serving.gateway.pending import Payload, Pending
@@ -51,6 +53,7 @@ class Visit:
         "request_id",
         "started_ns",
         "tenant_id",
+        "trace",
     )
 
     def __init__(self, headers: dict[bytes, bytes], ids: RequestIds) -> None:
@@ -65,6 +68,8 @@ class Visit:
         """Set between entering and leaving: whoever clears it owes the gate its `leave`."""
         self.payload: Payload | None = None
         self.pending: Pending | None = None
+        self.trace: Trace | None = trace_of(headers)
+        """Where the client sent one, or the gateway records one."""
 
     def elapsed_us(self) -> int:
         return (monotonic_ns() - self.started_ns) // 1000
