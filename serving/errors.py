@@ -29,6 +29,8 @@
     ├── ReplicaLost                       503  replica_lost            yes
     ├── OutOfMemory                       503  out_of_memory           yes
     ├── IdempotencyUnavailable            503  idempotency_unavailable yes
+    ├── CircuitOpen                       503  circuit_open            yes
+    ├── Overloaded                        503  overloaded              yes
     └── Draining                          503  draining                yes
 
 A protocol module turns these into its own shape; nothing else writes an error body.
@@ -181,6 +183,14 @@ class OutOfMemory(DataPlaneError):
 
 class IdempotencyUnavailable(DataPlaneError):
     status, code, is_retryable = 503, "idempotency_unavailable", True
+
+
+class CircuitOpen(DataPlaneError):
+    status, code, is_retryable = 503, "circuit_open", True
+
+
+class Overloaded(DataPlaneError):
+    status, code, is_retryable = 503, "overloaded", True
 
 
 class Draining(DataPlaneError):

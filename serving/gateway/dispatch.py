@@ -13,18 +13,17 @@ from collections.abc import Callable
 from serving.errors import (
     ClientClosedRequest,
     DataPlaneError,
-    DeadlineUnattainable,
     InvalidRequest,
-    ModelNotReady,
     PoisonedRequest,
-    QueueFull,
-    ReplicaLost,
     from_code,
 )
+from serving.gateway import refusals
 from serving.gateway.deadlines import TICK_S, Wheel
 from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
 from serving.gateway.replicas import Replica, ReplicaPool
 from serving.gateway.routing import Lane
+from serving.gateway.shedding import Headroom
+from serving.gateway.versions import ServedVersion
 from serving.wire import Failure, FrameError, Infer, Result, Stages
 
 MAX_IN_FLIGHT = 16384
@@ -32,6 +31,9 @@ MAX_DEATHS = 2
 LATE_FACTOR = 4
 LATE_AT_LEAST_S = 60.0
 """Work that may run late (`degrade`, `run`) is waited for this long, or four deadlines."""
+
+TICKS_PER_LOOK = 10
+TICKS_PER_SECOND = round(1 / TICK_S)
 
 OnLateStages = Callable[[Pending, Stages], None]
 
@@ -43,6 +45,8 @@ class Dispatcher:
         self._on_late_stages = on_late_stages
         self._wheel: Wheel[Pending] = Wheel(time.monotonic())
         self._last_id = 0
+        self._ticks = 0
+        self._headroom = Headroom(MAX_IN_FLIGHT)
         self.in_flight = 0
 
     def submit(
@@ -53,27 +57,29 @@ class Dispatcher:
         deadline: float,
         on_outcome: OnOutcome,
         traceparent: str = "",
+        *,
+        has_substitute: bool = False,
     ) -> Pending:
-        """Send a request to a replica. `deadline` in monotonic seconds.
+        """Send a request to a replica. `deadline` in monotonic seconds; with a substitute the worker refuses
+        what it would answer late.
 
-        Raises `ModelNotReady` or `QueueFull` at once; later outcomes come by `on_outcome`.
+        Raises `ModelNotReady`, `CircuitOpen` or `Overloaded` at once; later outcomes come by `on_outcome`.
         """
-        if self.in_flight >= MAX_IN_FLIGHT:
-            numbers = {"in_flight": self.in_flight, "limit": MAX_IN_FLIGHT}
-            raise QueueFull(
-                "this gateway has too many requests in flight", retry_after_s=0.5, numbers=numbers
-            )
-        replica = self.pool.choose(lane.version.id)
-        if replica is None:
-            raise self._not_ready(lane)
+        served = self._admit(lane)
+        replica = served.choose(lane.tenant_id) if served is not None else None
+        if served is None or replica is None:
+            raise refusals.unavailable(lane, served, time.monotonic())
         self._last_id += 1
         expires = deadline if lane.refuses_late else _late(deadline)
         pending = Pending(self._last_id, lane, key_id, payload, deadline, expires, on_outcome)
         pending.traceparent = traceparent
+        if has_substitute:
+            pending.late_policy = "refuse"
         try:
             self._send(pending, replica)
         except FrameError as error:
             raise InvalidRequest(f"the request is too large: {error}") from None
+        served.sent += 1
         self.in_flight += 1
         pending.slot = self._wheel.add(pending, expires)
         return pending
@@ -87,13 +93,29 @@ class Dispatcher:
         """Runs for as long as the gateway does."""
         while True:
             await asyncio.sleep(TICK_S)
-            self.expire(time.monotonic())
+            now = time.monotonic()
+            self.expire(now)
+            self._look_around(now)
 
     def expire(self, now: float) -> None:
         """Refuse what is past its time."""
         for pending in self._wheel.due(now):
             if pending.is_open:
-                self._give_up(pending, _expired(pending))
+                replica = pending.replica
+                if replica is not None and replica.is_stuck(pending, now):
+                    replica.did_fail(pending, "timeout")
+                self._give_up(pending, refusals.expired(pending))
+
+    def _look_around(self, now: float) -> None:
+        """What need not be known at every request: overload a few times a second, the rest once."""
+        self._ticks += 1
+        self._headroom.update(self.in_flight)
+        if self._ticks % TICKS_PER_LOOK == 0:
+            for served in self.pool.served.values():
+                served.look_at_load(now)
+        if self._ticks % TICKS_PER_SECOND == 0:
+            for served in self.pool.served.values():
+                served.every_second(now)
 
     def close(self) -> None:
         self.pool.close()
@@ -101,6 +123,9 @@ class Dispatcher:
     # ------------------------------------------------------------ outcomes
 
     def on_result(self, pending: Pending, result: Result, body: memoryview) -> None:
+        replica = pending.replica
+        if replica is not None and not replica.breaker.is_calm:
+            replica.did_answer(pending)
         if pending.is_open:
             self._close(pending)
             pending.on_outcome(Answer(result, body))
@@ -108,11 +133,14 @@ class Dispatcher:
             self._on_late_stages(pending, result.stages)
 
     def on_failure(self, pending: Pending, failure: Failure) -> None:
+        was_probe = pending.probe is not None
+        is_blamed = self._blame(pending, failure.code)
         if not pending.is_open:
             if failure.stages is not None:
                 self._on_late_stages(pending, failure.stages)
             return
-        if failure.code in _NOT_HERE and self._retry_elsewhere(pending):
+        # Nobody pays for a probe that fails: its request is tried where the circuit is closed.
+        if (failure.code in _NOT_HERE or (was_probe and is_blamed)) and self._retry_elsewhere(pending):
             return
         retry_after_s = failure.retry_after_ms / 1000 or None
         error = from_code(failure.code, failure.message, numbers=failure.numbers, retry_after_s=retry_after_s)
@@ -121,7 +149,7 @@ class Dispatcher:
             self._on_late_stages(pending, failure.stages)
 
     def on_link_lost(self, lost: list[Pending]) -> None:
-        for pending in lost:
+        for pending in sorted(lost, key=_urgency):  # the budget is spent on the urgent first
             if pending.is_open:
                 self._survive(pending)
 
@@ -131,16 +159,30 @@ class Dispatcher:
         if pending.deaths >= MAX_DEATHS:
             self._fail(pending, PoisonedRequest("two workers died while this request ran on them"))
         elif not self._retry_elsewhere(pending):
-            retry_after_s = self.pool.retry_after_s(pending.lane.version.id)
-            message = "the worker died and no other replica of this model is ready"
-            self._fail(pending, ReplicaLost(message, retry_after_s=retry_after_s))
+            served = self.pool.served.get(pending.lane.version.id)
+            self._fail(pending, refusals.lost(served, time.monotonic()))
 
     def _retry_elsewhere(self, pending: Pending) -> bool:
-        replica = self.pool.choose(pending.lane.version.id)
-        if replica is None or replica is pending.replica or time.monotonic() >= pending.expires:
+        served = self.pool.served.get(pending.lane.version.id)
+        replica = served.choose(pending.lane.tenant_id) if served is not None else None
+        if served is None or replica is None or replica is pending.replica:
+            return False
+        if time.monotonic() >= pending.expires or not served.budget.take(served.sent):
             return False
         self._send(pending, replica)
         return True
+
+    def _blame(self, pending: Pending, code: str) -> bool:
+        """Whether the failure counts against the replica; told to its breaker."""
+        replica = pending.replica
+        if replica is None:
+            return False
+        if code in _ITS_FAULT:
+            replica.did_fail(pending, code)
+            return True
+        if pending.probe is not None:
+            replica.did_refuse(pending)
+        return False
 
     def _fail(self, pending: Pending, error: DataPlaneError) -> None:
         self._close(pending)
@@ -161,7 +203,8 @@ class Dispatcher:
     def _send(self, pending: Pending, replica: Replica) -> None:
         assert pending.payload is not None
         lane, payload = pending.lane, pending.payload
-        budget_us = max(1, int((pending.deadline - time.monotonic()) * 1e6))
+        pending.sent_at = time.monotonic()
+        budget_us = max(1, int((pending.deadline - pending.sent_at) * 1e6))
         infer = Infer(
             lane.tenant_id,
             lane.profile.sla_class,
@@ -173,23 +216,26 @@ class Dispatcher:
             lane.profile.max_batch_size,
             lane.max_wait_us,
             lane.profile.max_queue,
-            lane.profile.late_policy,
+            pending.late_policy,
             lane.target_us,
             pending.deaths > 0,
             traceparent=pending.traceparent,
         )
         replica.send(pending, infer)
 
-    def _not_ready(self, lane: Lane) -> ModelNotReady:
-        retry_after_s = self.pool.retry_after_s(lane.version.id)
-        return ModelNotReady(
-            f"no replica of {lane.model!r} version {lane.version.number} is ready",
-            retry_after_s=retry_after_s,
-        )
+    def _admit(self, lane: Lane) -> ServedVersion | None:
+        """The version as it is served here. Raises `Overloaded` while the lane's class is shed."""
+        served = self.pool.served.get(lane.version.id)
+        limit = self._headroom.limits[lane.rank]
+        if self.in_flight >= limit or (served is not None and lane.rank < served.shedding.rank):
+            raise refusals.overloaded(lane, self.in_flight, limit, served)
+        return served
 
 
 _NOT_HERE = ("draining", "model_not_ready")
 """A worker's own "not me, not now": another replica may take it."""
+_ITS_FAULT = ("engine_failed", "out_of_memory", "internal_error")
+"""What counts against a replica, besides its death and its silence."""
 
 
 def _late(deadline: float) -> float:
@@ -197,9 +243,5 @@ def _late(deadline: float) -> float:
     return now + max(LATE_AT_LEAST_S, (deadline - now) * LATE_FACTOR)
 
 
-def _expired(pending: Pending) -> DeadlineUnattainable:
-    return DeadlineUnattainable(
-        "the deadline passed before the answer was ready",
-        retry_after_s=1.0,
-        numbers={"deadline_ms": pending.lane.profile.deadline_ms},
-    )
+def _urgency(pending: Pending) -> int:
+    return -pending.lane.rank

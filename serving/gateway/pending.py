@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from serving.contract import LatePolicy
 from serving.errors import DataPlaneError
 from serving.wire import Result, TensorHead
 
 if TYPE_CHECKING:
+    from serving.gateway.breaker import Probe
     from serving.gateway.replicas import Replica
     from serving.gateway.routing import Lane
 
@@ -37,6 +39,7 @@ class Pending:
     """One request in flight. `on_outcome` is called exactly once."""
 
     __slots__ = (
+        "answers_before",
         "deadline",
         "deaths",
         "expires",
@@ -44,10 +47,13 @@ class Pending:
         "is_open",
         "key_id",
         "lane",
+        "late_policy",
         "on_outcome",
         "payload",
         "predicted_us",
+        "probe",
         "replica",
+        "sent_at",
         "slot",
         "traceparent",
     )
@@ -76,7 +82,14 @@ class Pending:
         self.deaths = 0
         self.is_open = True
         """No outcome yet. Afterwards only what it used still counts."""
+        self.late_policy: LatePolicy = lane.profile.late_policy
+        """What the worker is told; `refuse` where something else can answer instead of a late answer."""
         self.replica: Replica | None = None
+        self.sent_at = 0.0
+        self.answers_before = 0
+        """What the replica had answered when this was sent."""
+        self.probe: Probe | None = None
+        """Set while its outcome decides about a circuit of its replica."""
         self.slot = 0
         """Where the deadline wheel keeps it."""
         self.traceparent = ""

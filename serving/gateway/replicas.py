@@ -7,16 +7,19 @@ restarted worker is used again as soon as it says it accepts, without anybody el
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import structlog
 
 from serving.contract import ReplicaSpec
+from serving.gateway.breaker import Breaker
 from serving.gateway.link import Link
 from serving.gateway.pending import Pending
+from serving.gateway.versions import ServedVersion
 from serving.wire import (
     PROTOCOL_VERSION,
     Failure,
@@ -40,8 +43,8 @@ CONNECT_TIMEOUT_S = 2.0
 PING_S = 1.0
 SILENT_PINGS = 5
 """A link on which nothing came for this many pings is taken for dead (a host that vanished)."""
-UNKNOWN_LOAD_S = 5.0
-"""Retry-After while no start of the version was seen yet."""
+STUCK_S = 1.0
+"""A replica that gave no answer to anybody for so long, until a request's deadline, failed that request."""
 
 
 class Outcomes(Protocol):
@@ -65,6 +68,9 @@ class Replica:
         self.is_accepting = False
         self.is_removed = False
         self.outstanding_us = 0
+        self.breaker = Breaker(random.random)
+        self.answers = 0
+        """Results and errors that came back."""
         self.in_flight: dict[int, Pending] = {}
         self._is_mismatch = False
         self._closed = asyncio.Event()
@@ -80,11 +86,49 @@ class Replica:
         self.in_flight[pending.id] = pending
         self.outstanding_us += pending.predicted_us
         pending.replica = self
+        pending.answers_before = self.answers
+        if not self.breaker.is_calm:
+            pending.probe = self.breaker.claim(pending.lane.tenant_id)
 
     def cancel(self, pending: Pending) -> None:
         """Ask the worker to drop it; its answer still comes and settles what ran."""
         if self.link is not None:
             self.link.send(encode(Kind.CANCEL, pending.id))
+
+    # ------------------------------------------------------------ how well it does
+
+    def did_answer(self, pending: Pending) -> None:
+        probe, pending.probe = pending.probe, None
+        self.breaker.answered(pending.lane.tenant_id, time.monotonic(), probe)
+        if probe is not None:
+            log.info("circuit.closed", replica=self.spec.id, version=self.spec.version_id)
+
+    def did_fail(self, pending: Pending, code: str) -> None:
+        """An outcome that speaks against the replica (or against what this tenant sends it)."""
+        probe, pending.probe = pending.probe, None
+        with self._watched(code):
+            self.breaker.failed(pending.lane.tenant_id, time.monotonic(), probe)
+
+    def did_refuse(self, pending: Pending) -> None:
+        """An outcome that says nothing about the replica."""
+        probe, pending.probe = pending.probe, None
+        if probe is not None:
+            self.breaker.release(probe)
+
+    def is_stuck(self, pending: Pending, now: float) -> bool:
+        """Whether it answered nobody at all for the (not so short) life of this request."""
+        return self.answers == pending.answers_before and now - pending.sent_at >= STUCK_S
+
+    @contextlib.contextmanager
+    def _watched(self, code: str) -> Iterator[None]:
+        """The version is troubled from now on; say so where a circuit opens."""
+        opened = self.breaker.opened
+        yield
+        self._pool.of(self.spec.version_id).is_troubled = True
+        if self.breaker.opened != opened:
+            log.warning("circuit.opened", replica=self.spec.id, version=self.spec.version_id, after=code)
+
+    # ------------------------------------------------------------ ending
 
     def remove(self) -> None:
         """Nothing new goes there; the link ends with the last answer."""
@@ -130,13 +174,22 @@ class Replica:
         self.outstanding_us = 0
         if lost:
             log.warning("replica.lost", replica=self.spec.id, in_flight=len(lost))
+            self._note_death(lost)
             self._pool.outcomes.on_link_lost(lost)
 
     def _take(self, request_id: int) -> Pending | None:
         pending = self.in_flight.pop(request_id, None)
         if pending is not None:
+            self.answers += 1
             self.outstanding_us -= pending.predicted_us
         return pending
+
+    def _note_death(self, lost: list[Pending]) -> None:
+        probes = [pending.probe for pending in lost if pending.probe is not None]
+        with self._watched("replica_lost"):
+            self.breaker.lost({pending.lane.tenant_id for pending in lost}, time.monotonic(), probes)
+        for pending in lost:
+            pending.probe = None
 
     def _greet(self, link: Link, hello: Hello) -> None:
         """Raises `FrameError` when this is not the worker the deployment means."""
@@ -149,6 +202,8 @@ class Replica:
             # A replaced worker that outlived its replacement's start.
             raise FrameError(f"epoch {hello.epoch} is older than {self.epoch}")
         self._is_mismatch = False
+        if hello.epoch > self.epoch:
+            self.breaker.renewed(time.monotonic())
         self.epoch = hello.epoch
         self._set_accepting(hello.is_accepting and not self.is_removed)
 
@@ -221,14 +276,12 @@ async def _connect(address: str, replica: Replica) -> Link:
 
 
 class ReplicaPool:
-    """All replicas by id, and those that accept by version."""
+    """All replicas by id, and the versions they serve."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self.outcomes = outcomes
         self.replicas: dict[str, Replica] = {}
-        self._accepting: dict[str, list[Replica]] = {}
-        self._gone_at: dict[str, float] = {}
-        self._load_s: dict[str, float] = {}
+        self.served: dict[str, ServedVersion] = {}
 
     def update(self, specs: Iterable[ReplicaSpec]) -> None:
         """Connect to what is new, let go of what is no longer wanted."""
@@ -240,54 +293,35 @@ class ReplicaPool:
         for replica_id, spec in wanted.items():
             if replica_id not in self.replicas:
                 self.replicas[replica_id] = Replica(spec, self)
-        versions = {spec.version_id for spec in wanted.values()}
-        for memory in (self._gone_at, self._load_s):
-            for version_id in memory.keys() - versions:
-                del memory[version_id]
+        for version_id in self.served.keys() - {spec.version_id for spec in wanted.values()}:
+            del self.served[version_id]
+        for version_id in {spec.version_id for spec in wanted.values()}:
+            self._regroup(version_id)
 
     def on_accepting(self, replica: Replica) -> None:
-        version_id = replica.spec.version_id
-        accepting = [other for other in self.replicas.values() if other.spec.version_id == version_id]
-        accepting = [other for other in accepting if other.is_accepting]
-        if accepting:
-            self._accepting[version_id] = accepting
-            self._note_back(version_id)
-        else:
-            self._accepting.pop(version_id, None)
-            self._gone_at.setdefault(version_id, time.monotonic())
+        if self.replicas.get(replica.spec.id) is replica:
+            self._regroup(replica.spec.version_id)
         log.info(
             "replica.accepting" if replica.is_accepting else "replica.not_accepting",
             replica=replica.spec.id,
             epoch=replica.epoch,
         )
 
+    def of(self, version_id: str) -> ServedVersion:
+        """What is known of a version that has, or just had, replicas."""
+        return self.served.get(version_id) or ServedVersion()
+
     def is_ready(self, version_id: str) -> bool:
-        return version_id in self._accepting
-
-    def choose(self, version_id: str) -> Replica | None:
-        """Power of two choices by predicted outstanding work (Mitzenmacher 2001)."""
-        accepting = self._accepting.get(version_id)
-        if not accepting:
-            return None
-        count = len(accepting)
-        if count == 1:
-            return accepting[0]
-        first = int(random.random() * count)
-        second = (first + 1 + int(random.random() * (count - 1))) % count
-        one, other = accepting[first], accepting[second]
-        return one if one.outstanding_us <= other.outstanding_us else other
-
-    def retry_after_s(self, version_id: str) -> float:
-        """When a replica of the version should be back, from how long it took before."""
-        load_s = self._load_s.get(version_id, UNKNOWN_LOAD_S)
-        gone_s = time.monotonic() - self._gone_at.get(version_id, time.monotonic())
-        return max(0.5, load_s - gone_s)
+        served = self.served.get(version_id)
+        return served is not None and bool(served.accepting)
 
     def close(self) -> None:
         for replica in self.replicas.values():
             replica.close()
 
-    def _note_back(self, version_id: str) -> None:
-        gone_at = self._gone_at.pop(version_id, None)
-        if gone_at is not None:
-            self._load_s[version_id] = min(600.0, time.monotonic() - gone_at)
+    def _regroup(self, version_id: str) -> None:
+        served = self.served.get(version_id)
+        if served is None:
+            served = self.served[version_id] = ServedVersion()
+        served.replicas = [r for r in self.replicas.values() if r.spec.version_id == version_id]
+        served.set_accepting([r for r in served.replicas if r.is_accepting], time.monotonic())

@@ -15,6 +15,7 @@ import msgspec
 from serving.contract import ModelEntry, ProfileEntry, SlaClass, VersionEntry
 from serving.errors import ModelNotFound, ModelNotReady
 from serving.gateway.metrics import Metrics, SeriesRecorder
+from serving.gateway.shedding import RANK
 from serving.gateway.snapshot import Grant, Snapshot
 
 UNMEASURED_US_PER_ROW = 1000
@@ -34,6 +35,7 @@ class Lane:
         "number_header",
         "price_per_us",
         "profile",
+        "rank",
         "refuses_late",
         "series",
         "target_us",
@@ -50,6 +52,7 @@ class Lane:
         self.version = version
         self.number_header = b"%d" % version.number
         self.profile = profile
+        self.rank = RANK[profile.sla_class]
         self.series = series
         self.deadline_s = profile.deadline_ms / 1000
         self.target_us = round(profile.target_p95_ms * 1000)

@@ -149,7 +149,7 @@ class Harness:
 
     async def until_ready(self, version_id: str = "mv_echo", count: int = 1) -> None:
         pool = self.gateway.inference.dispatcher.pool
-        await until(lambda: len(pool._accepting.get(version_id, ())) >= count)
+        await until(lambda: len(pool.of(version_id).accepting) >= count)
 
     @property
     def auth(self) -> dict[str, str]:

@@ -1,0 +1,107 @@
+"""What this gateway knows of one deployed version: who accepts, how well they do, what it sheds and retries."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from serving.gateway.breaker import admitting
+from serving.gateway.retries import RetryBudget
+from serving.gateway.shedding import VersionShedding, Waiting
+
+if TYPE_CHECKING:
+    from serving.gateway.replicas import Replica
+
+UNKNOWN_LOAD_S = 5.0
+"""Retry-After while no start of the version was seen yet."""
+LONGEST_LOAD_S = 600.0
+LEAST_WORK_US = 50_000
+"""Less predicted work per replica is no overload whatever its deadlines; it is not even looked at."""
+
+
+class ServedVersion:
+    """One per version that has replicas in the configuration."""
+
+    __slots__ = (
+        "_gone_at",
+        "_load_s",
+        "accepting",
+        "budget",
+        "fallbacks",
+        "is_troubled",
+        "replicas",
+        "sent",
+        "shedding",
+    )
+
+    def __init__(self) -> None:
+        self.replicas: list[Replica] = []
+        self.accepting: list[Replica] = []
+        self.is_troubled = False
+        """Some replica's breaker is not calm: choosing has to ask them."""
+        self.sent = 0
+        """Requests ever sent, retries excluded."""
+        self.budget = RetryBudget()
+        self.shedding = VersionShedding()
+        self.fallbacks: dict[str, int] = {}
+        """Requests that something else answered instead, by reason."""
+        self._gone_at: float | None = None
+        self._load_s = UNKNOWN_LOAD_S
+
+    def choose(self, tenant_id: str) -> Replica | None:
+        """Power of two choices by predicted outstanding work (Mitzenmacher 2001), where breakers allow it."""
+        among = self.accepting
+        if self.is_troubled:
+            places = admitting([replica.breaker for replica in among], tenant_id, time.monotonic())
+            among = [among[place] for place in places]
+        count = len(among)
+        if count <= 1:
+            return among[0] if among else None
+        first = int(random.random() * count)
+        second = (first + 1 + int(random.random() * (count - 1))) % count
+        one, other = among[first], among[second]
+        return one if one.outstanding_us <= other.outstanding_us else other
+
+    def circuit_wait_s(self, tenant_id: str, now: float) -> float:
+        """Until the first replica that accepts may be tried by this tenant."""
+        return min((replica.breaker.wait_s(tenant_id, now) for replica in self.accepting), default=0.0)
+
+    def set_accepting(self, accepting: list[Replica], now: float) -> None:
+        """Somebody came or went; how long the version was gone predicts the next time."""
+        self.accepting = accepting
+        if not accepting:
+            if self._gone_at is None:
+                self._gone_at = now
+        elif self._gone_at is not None:
+            self._load_s = min(LONGEST_LOAD_S, now - self._gone_at)
+            self._gone_at = None
+
+    def retry_after_s(self, now: float) -> float:
+        """When a replica of the version should be back, from how long it took before."""
+        gone_s = 0.0 if self._gone_at is None else now - self._gone_at
+        return max(0.5, self._load_s - gone_s)
+
+    def every_second(self, now: float) -> None:
+        """Let breakers calm down, and note the traffic."""
+        self.budget.observe(self.sent, now)
+        if self.is_troubled:
+            for replica in self.replicas:
+                replica.breaker.calm_down(now)
+            self.is_troubled = not all(replica.breaker.is_calm for replica in self.replicas)
+
+    def look_at_load(self, now: float) -> None:
+        """Decide which classes are shed until the next look."""
+        count = max(1, len(self.accepting))
+        work_us = sum(replica.outstanding_us for replica in self.replicas)
+        if work_us > LEAST_WORK_US * count:
+            self.shedding.update(list(self._waiting()), count, now)
+        elif self.shedding.rank:
+            self.shedding.update([], count, now)
+
+    def _waiting(self) -> Iterable[Waiting]:
+        for replica in self.replicas:
+            for pending in replica.in_flight.values():
+                lane = pending.lane
+                yield Waiting(lane.rank, lane.tenant_id, pending.predicted_us, lane.deadline_s)
