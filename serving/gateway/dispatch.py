@@ -17,7 +17,7 @@ from serving.errors import (
     PoisonedRequest,
     from_code,
 )
-from serving.gateway import refusals
+from serving.gateway import unavailable
 from serving.gateway.deadlines import TICK_S, Wheel
 from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
 from serving.gateway.replicas import Replica, ReplicaPool
@@ -68,7 +68,7 @@ class Dispatcher:
         served = self._admit(lane)
         replica = served.choose(lane.tenant_id) if served is not None else None
         if served is None or replica is None:
-            raise refusals.unavailable(lane, served, time.monotonic())
+            raise unavailable.nobody(lane, served, time.monotonic())
         self._last_id += 1
         expires = deadline if lane.refuses_late else _late(deadline)
         pending = Pending(self._last_id, lane, key_id, payload, deadline, expires, on_outcome)
@@ -104,7 +104,7 @@ class Dispatcher:
                 replica = pending.replica
                 if replica is not None and replica.is_stuck(pending, now):
                     replica.did_fail(pending, "timeout")
-                self._give_up(pending, refusals.expired(pending))
+                self._give_up(pending, unavailable.expired(pending))
 
     def _look_around(self, now: float) -> None:
         """What need not be known at every request: overload a few times a second, the rest once."""
@@ -160,7 +160,7 @@ class Dispatcher:
             self._fail(pending, PoisonedRequest("two workers died while this request ran on them"))
         elif not self._retry_elsewhere(pending):
             served = self.pool.served.get(pending.lane.version.id)
-            self._fail(pending, refusals.lost(served, time.monotonic()))
+            self._fail(pending, unavailable.lost(served, time.monotonic()))
 
     def _retry_elsewhere(self, pending: Pending) -> bool:
         served = self.pool.served.get(pending.lane.version.id)
@@ -228,7 +228,7 @@ class Dispatcher:
         served = self.pool.served.get(lane.version.id)
         limit = self._headroom.limits[lane.rank]
         if self.in_flight >= limit or (served is not None and lane.rank < served.shedding.rank):
-            raise refusals.overloaded(lane, self.in_flight, limit, served)
+            raise unavailable.overloaded(lane, self.in_flight, limit, served)
         return served
 
 

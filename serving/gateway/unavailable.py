@@ -40,7 +40,7 @@ def overloaded(lane: Lane, in_flight: int, limit: int, served: ServedVersion | N
     )
 
 
-def unavailable(lane: Lane, served: ServedVersion | None, now: float) -> DataPlaneError:
+def nobody(lane: Lane, served: ServedVersion | None, now: float) -> DataPlaneError:
     """Nobody can be sent this request: no replica accepts, or the circuits of all that do are open."""
     named = f"{lane.model!r} version {lane.version.number}"
     if served is None or not served.accepting:
