@@ -22,11 +22,13 @@ class Account:
     """What the scheduler remembers of one tenant: its counter, its bucket, its two fair queues."""
 
     __slots__ = (
+        "awaits_credit",
         "backlogs",
         "batch",
         "bucket_at",
         "bucket_s",
         "counter_s",
+        "demoted",
         "owed_s",
         "queued",
         "running",
@@ -47,6 +49,10 @@ class Account:
         self.bucket_at = self.seen = now
         self.standard = EarliestFirst()
         self.batch = FirstComeFirstServed(policy.lookahead)
+        self.demoted = EarliestFirst()
+        """Those of the standard queue that wait there for want of credit."""
+        self.awaits_credit = False
+        """Listed among those whose demoted works may be promoted."""
         self.backlogs: dict[Lane, Amount] = {lane: Amount() for lane in LOWER}
         self.waiting: dict[SlaClass, int] = dict.fromkeys(LOWER, 0)
         """Works queued by the class they came with (a demoted one still counts against its own class)."""
@@ -174,6 +180,11 @@ class Fairness:
         account.bucket_s = min(self._policy.bucket_s, account.bucket_s + earned_s)
         account.bucket_at = now
         return account.bucket_s > 0.0
+
+    def is_recovered(self, account: Account, now: float) -> bool:
+        """Whether there is credit again for work that was demoted, not only for the next arrival."""
+        threshold_s = self._policy.recovered_share * self._policy.bucket_s
+        return self.has_credit(account, now) and account.bucket_s >= threshold_s
 
     def _open(self, tenant_id: str, now: float) -> Account:
         if len(self._accounts) >= self._policy.max_accounts:

@@ -32,6 +32,10 @@ class Policy:
     """Device time promised to waiting batch work, whatever waits above it."""
     bucket_s: float = 0.15
     """Device seconds of interactive work a tenant may use at once beyond its rate."""
+    recovered_share: float = 0.5
+    """A tenant whose bucket is this full again gets its demoted works promoted back."""
+    promotions: int = 8
+    """Works promoted, and tenants looked at, in one decision: a bound on its cost."""
     seen_s: float = 2.0
     """Tenants seen within this time share the device's interactive rate by weight."""
     lift_after_s: float = 0.25

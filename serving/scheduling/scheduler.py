@@ -7,6 +7,8 @@ of `expired`, or its place in one batch.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from serving.scheduling.admission import deadline_refusal, draining_refusal, refuse_full, refuse_late
 from serving.scheduling.cost import CostModel
 from serving.scheduling.draft import Draft
@@ -16,7 +18,7 @@ from serving.scheduling.policy import Policy
 from serving.scheduling.receipts import share_batch_us
 from serving.scheduling.sizing import Sizing
 from serving.scheduling.waiting import Waiting
-from serving.scheduling.work import LOWER, Batch, Lane, Refusal, Work
+from serving.scheduling.work import LOWER, Batch, Lane, Refusal, Terms, Work
 
 _FAIR_LANES: tuple[Lane, ...] = ("standard", "batch")
 
@@ -75,7 +77,7 @@ class Scheduler:
         if self._is_draining:
             return draining_refusal()
         account = self._fairness.arrive(work, now)
-        work.lane = self._lane_of(work, account, now)
+        self._assign_lane(work, account, now)
         alone_s = self._cost.predict_s(work.rows, work.tokens)
         refusal = self._refusal(work, account, alone_s, now)
         if refusal is None:
@@ -89,6 +91,26 @@ class Scheduler:
         if work is None:
             return False
         self._waiting.withdraw(work)
+        return True
+
+    def amend(self, work_id: int, terms: Terms, now: float) -> bool:
+        """New terms for a work that still waits, as if it had come with them; False when it does not wait.
+
+        It was accepted, so it is not refused now: what its new deadline makes hopeless expires. A work
+        that is larger than a new `max_batch_size` stays whole and runs alone.
+        """
+        work = self._waiting.works.get(work_id)
+        if work is None:
+            return False
+        amended = _amended(work, terms)
+        account = self._fairness.arrive(amended, now)
+        self._waiting.withdraw(work)
+        self._assign_lane(amended, account, now)
+        alone_s = self._cost.predict_s(amended.rows, amended.tokens)
+        if amended.late_policy == "degrade":
+            self._refusal(amended, account, alone_s, now)
+        self._waiting.add(amended, account, alone_s, now)
+        self._sizing.saw(amended, alone_s, now)
         return True
 
     def expired(self, now: float) -> list[tuple[Work, Refusal]]:
@@ -108,6 +130,8 @@ class Scheduler:
         self._expire(now)
         if not self._waiting.works:
             return None
+        if self._waiting.demoted:
+            self._waiting.promote(now)
         wait_until = self._wait_until(now)
         if wait_until is not None:
             return wait_until
@@ -122,6 +146,8 @@ class Scheduler:
         Nothing interrupts urgent work, and a suspect neither interrupts nor is interrupted.
         """
         running.boundaries += 1
+        if self._waiting.demoted and not running.is_urgent:
+            self._waiting.promote(now)
         if running.is_urgent or not self._waiting.interactive or running.works[0].is_suspect:
             return None
         self._expire(now)
@@ -147,6 +173,10 @@ class Scheduler:
         shares_us = share_batch_us(batch, max(0, round(execute_s * 1e6)))
         self._settle(batch, shares_us, now)
         return shares_us
+
+    def ran_out_of_memory(self, tokens: int, now: float) -> float:
+        """A batch of so many tokens did not fit the device; the most tokens a batch holds from now on."""
+        return self._sizing.ran_out_of_memory(tokens, now)
 
     # ------------------------------------------------------------------ what is going on
 
@@ -200,16 +230,16 @@ class Scheduler:
             refusal = self._judge_late(work, refuse_late(work, outlook, now))
         return refusal
 
-    def _lane_of(self, work: Work, account: Account, now: float) -> Lane:
+    def _assign_lane(self, work: Work, account: Account, now: float) -> None:
         """Interactive work beyond its tenant's share of the device queues with the standard work."""
+        work.lane = work.sla_class
         if work.sla_class == "interactive" and not self._fairness.has_credit(account, now):
-            return "standard"
-        return work.sla_class
+            work.lane, work.is_demoted = "standard", True
 
     def _judge_late(self, work: Work, refusal: Refusal | None) -> Refusal | None:
         if refusal is not None and work.late_policy != "refuse":
             if work.late_policy == "degrade":
-                work.lane = LOWER[work.lane]
+                work.lane, work.is_demoted = LOWER[work.lane], False
             return None
         return refusal
 
@@ -325,3 +355,20 @@ class Scheduler:
             load.add(by_lane[lane], now)
         for lane, promise in self._promised.items():
             promise.account(total_s, by_lane[lane], bool(self._forecast.backlogs[lane].rows))
+
+
+def _amended(work: Work, terms: Terms) -> Work:
+    """A copy: queues know their entries by identity."""
+    return replace(
+        work,
+        sla_class=terms.sla_class,
+        deadline=terms.deadline,
+        weight=terms.weight,
+        max_batch_size=max(work.rows, terms.max_batch_size),
+        max_wait_s=terms.max_wait_s,
+        max_queue=terms.max_queue,
+        late_policy=terms.late_policy,
+        target_s=terms.target_s,
+        spent_s=0.0,
+        is_demoted=False,
+    )

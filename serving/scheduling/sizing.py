@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from serving.contract import SlaClass
 from serving.scheduling.cost import CostModel
+from serving.scheduling.memory import MemoryCap
 from serving.scheduling.policy import Policy
 from serving.scheduling.work import Work
 
@@ -56,9 +57,10 @@ class Sizing:
             "standard": ActiveTargets(),
         }
         self._urgent_s = 0.0
-        self._new_targets = 0
+        self._changes = 0
+        self._memory = MemoryCap()
         self._stamp = (-1, 0.0)
-        """Batches learnt from and targets seen (both only grow), and when to look again."""
+        """Batches learnt from plus changes seen here (both only grow), and when to look again."""
         self._limits = self._compute(0.0)
 
     def saw(self, work: Work, alone_s: float, now: float) -> None:
@@ -66,7 +68,7 @@ class Sizing:
         targets = self._targets.get(work.sla_class)
         if targets is not None:
             target_s = work.target_s or round(work.target, 4)
-            self._new_targets += targets.saw(target_s, now, self._policy.quiet_after_s)
+            self._changes += targets.saw(target_s, now, self._policy.quiet_after_s)
         if work.sla_class == "interactive":
             self._urgent_s += 0.1 * (alone_s - self._urgent_s)
 
@@ -74,6 +76,12 @@ class Sizing:
         """A batch that could be paused offered so many pauses."""
         if self._can_yield and boundaries:
             self.segments += 0.2 * (boundaries + 1 - self.segments)
+
+    def ran_out_of_memory(self, tokens: int, now: float) -> float:
+        """A batch of so many tokens did not fit the device; the most a batch may hold from now on."""
+        self._memory.failed(tokens, now)
+        self._changes += 1
+        return self._memory.tokens(now)
 
     def target(self, sla_class: SlaClass, now: float) -> float | None:
         return self._targets[sla_class].tightest(now - self._policy.quiet_after_s)
@@ -96,13 +104,17 @@ class Sizing:
     def limits_at(self, now: float) -> Limits:
         """Recomputed when a batch was learnt from, a target came or may have gone: not at every decision."""
         revision, refreshed = self._stamp
-        if revision != self._cost.revision + self._new_targets or now >= refreshed:
-            self._stamp = (self._cost.revision + self._new_targets, now + _REFRESH_S)
+        if revision != self._cost.revision + self._changes or now >= refreshed:
+            self._stamp = (self._cost.revision + self._changes, now + _REFRESH_S)
             self._limits = self._compute(now)
         return self._limits
 
     def _compute(self, now: float) -> Limits:
-        policy, guarded = self._policy, self._guarded
+        policy, cap = self._policy, self._memory.tokens(now)
+
+        def guarded(limit: float) -> float:
+            return min(cap, self._guarded(limit))
+
         efficient = min(self._cost.efficient_tokens(policy.throughput_share), policy.max_batch_tokens)
         standard_s, interactive_s = self.target("standard", now), self.target("interactive", now)
         bulk = urgent = efficient

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from serving.scheduling.cost import CostModel
 from serving.scheduling.draft import Draft
 from serving.scheduling.fairness import Account, FairLane, Fairness
@@ -32,6 +34,8 @@ class Waiting:
         self.eager = 0
         """Works that did not opt into waiting for companions."""
         self.interactive = EarliestFirst()
+        self.demoted: deque[Account] = deque()
+        """Tenants with demoted works, each once; those without leave when it is their turn."""
         self._lanes: dict[Lane, FairLane] = {
             "standard": FairLane(lambda account: account.standard),
             "batch": FairLane(lambda account: account.batch),
@@ -48,6 +52,8 @@ class Waiting:
             self._spend(work, account, alone_s)
             self.interactive.push(work.deadline, work)
             return
+        if work.is_demoted:
+            self._note_demoted(work, account)
         if work.lane == "standard":
             account.standard.push(work.deadline, work)
         else:
@@ -62,6 +68,33 @@ class Waiting:
             self.interactive.remove(work.id)
         else:
             self._lanes[work.lane].remove(account, work)
+
+    def promote(self, now: float) -> None:
+        """Give demoted works of tenants whose credit recovered their urgency back, a few per decision."""
+        left = self._policy.promotions
+        for _ in range(min(left, len(self.demoted))):
+            account = self.demoted.popleft()
+            while left and self._fairness.is_recovered(account, now):
+                work = account.demoted.peek()
+                if work is None:
+                    break
+                self._promote(work, account, now)
+                left -= 1
+            if account.demoted:
+                self.demoted.append(account)
+            else:
+                account.awaits_credit = False
+
+    def _promote(self, work: Work, account: Account, now: float) -> None:
+        self.withdraw(work)
+        work.lane, work.is_demoted = "interactive", False
+        self.add(work, account, self._cost.predict_s(work.rows, work.tokens), now)
+
+    def _note_demoted(self, work: Work, account: Account) -> None:
+        account.demoted.push(work.deadline, work)
+        if not account.awaits_credit:
+            account.awaits_credit = True
+            self.demoted.append(account)
 
     def pick_urgent(self, draft: Draft) -> None:
         """Fill a batch with interactive work, earliest deadline first."""
@@ -116,4 +149,6 @@ class Waiting:
         self._forecast.left(work)
         account = self._fairness.of(work.tenant_id)
         account.unqueue(work)
+        if work.is_demoted:
+            account.demoted.remove(work.id)
         return account

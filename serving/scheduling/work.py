@@ -51,11 +51,27 @@ class Work:
     """Set by the scheduler: device time its tenant was charged when it was picked."""
     spent_s: float = 0.0
     """Set by the scheduler: what it took from its tenant's interactive bucket on submit."""
+    is_demoted: bool = False
+    """Set by the scheduler: interactive, but beyond its tenant's share of the device for now."""
 
     @property
     def target(self) -> float:
         """Seconds within which the profile wants it answered."""
         return self.target_s or max(self.deadline - self.arrived, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a profile says about a work; the fields mean what they mean in `Work`."""
+
+    sla_class: SlaClass
+    deadline: float
+    weight: float
+    max_batch_size: int
+    max_wait_s: float
+    max_queue: int
+    late_policy: LatePolicy
+    target_s: float
 
 
 @dataclass(slots=True, eq=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from serving.scheduling.work import Batch, Work
+from serving.scheduling.admission import refuse_late
+from serving.scheduling.work import Batch, Terms, Work
 from tests.serving.scheduling.works import scheduler, work
 
 CLASSES = ("interactive", "standard", "batch")
@@ -47,6 +49,7 @@ class AnyHistory(RuleBasedStateMachine):
         rows = min(rows, self.max_batch_rows, more["max_batch_size"])
         each = work(tenant, sla_class, self.now, within_s, rows=rows, tokens=rows * tokens_per_row, **more)
         must_enter = self.subject.is_idle and not self.is_draining and self._fits_alone(each)
+        self._check_the_quick_bound(each)
         refusal = self.subject.submit(each, self.now)
         self.submitted += 1
         if refusal is None:
@@ -67,6 +70,40 @@ class AnyHistory(RuleBasedStateMachine):
         work_id = data.draw(st.sampled_from(sorted(self.queued)))
         assert self.subject.cancel(work_id)
         self._outcome(work_id)
+
+    @precondition(lambda self: self.queued)
+    @rule(
+        data=st.data(),
+        sla_class=st.sampled_from(CLASSES),
+        within_s=st.sampled_from((-1.0, 0.004, 0.5, 60.0)),
+        max_batch_size=st.sampled_from((1, 2, 32)),
+        max_wait_s=st.sampled_from((0.0, 0.01)),
+        late_policy=st.sampled_from(("refuse", "degrade", "run")),
+        weight=st.sampled_from((0.5, 4.0)),
+    )
+    def amend(self, data: st.DataObject, within_s: float, **more) -> None:
+        """Accepted once, it is not refused for its new terms; what runs or ended is left alone."""
+        self.collect_expired()
+        if not self.queued:
+            return
+        work_id = data.draw(st.sampled_from(sorted(self.queued)))
+        terms = Terms(deadline=self.now + within_s, max_queue=1, target_s=0.0, **more)
+        assert self.subject.amend(work_id, terms, self.now)
+        amended = self.subject._waiting.works[work_id]
+        assert amended.rows <= amended.max_batch_size
+        self.queued[work_id] = amended
+
+    @precondition(lambda self: self.stack)
+    @rule()
+    def amend_what_runs(self) -> None:
+        terms = Terms("batch", self.now, 1.0, 1, 0.0, 1, "refuse", 0.0)
+        assert not any(self.subject.amend(each.id, terms, self.now) for each in self.stack[-1].works)
+
+    @precondition(lambda self: self.stack)
+    @rule()
+    def run_out_of_memory(self) -> None:
+        tokens = self.stack[-1].tokens
+        assert self.subject.ran_out_of_memory(tokens, self.now) <= max(1.0, tokens / 2)
 
     @rule()
     def collect_expired(self) -> None:
@@ -157,6 +194,15 @@ class AnyHistory(RuleBasedStateMachine):
         left = [each.deadline for each in self.queued.values() if each.lane == "interactive"]
         assert taken == sorted(taken)
         assert not taken or not left or taken[-1] <= min(left)
+
+    def _check_the_quick_bound(self, each: Work) -> None:
+        """What enters without an exact outlook is never what the exact outlook would have refused."""
+        probe = replace(each, lane=each.sla_class)
+        account = self.subject._fairness.arrive(probe, self.now)
+        alone_s = self.subject._cost.predict_s(each.rows, each.tokens)
+        if self.subject._forecast.is_surely_in_time(probe, alone_s, self.now):
+            outlook = self.subject._forecast.outlook(probe, account, alone_s, 0, self.now)
+            assert refuse_late(probe, outlook, self.now) is None
 
     def _fits_alone(self, each: Work) -> bool:
         return self.now + self.subject._cost.predict_s(each.rows, each.tokens) <= each.deadline
