@@ -234,6 +234,18 @@ class ReplicaReport(Frozen, frozen=True, tag="replica"):
     at: float = 0.0
 
 
+class EventReport(Frozen, frozen=True, tag="event"):
+    """Something happened in a replica that an operator wants to know; it becomes part of the audit trail."""
+
+    replica_id: str
+    host: str
+    epoch: int
+    event: str
+    """Dotted past tense, e.g. `batch.out_of_memory`."""
+    numbers: dict[str, int | float] = {}
+    at: float = 0.0
+
+
 class DeviceInfo(Frozen, frozen=True):
     name: str
     kind: Literal["cpu", "cuda"]
@@ -276,7 +288,7 @@ class ValidationReport(Frozen, frozen=True, tag="validation"):
     """Sentences for a person on how the engine executes the version there, and why."""
 
 
-ReportBody = UsageReport | ReplicaReport | HostReport | ValidationReport
+ReportBody = UsageReport | ReplicaReport | HostReport | ValidationReport | EventReport
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -33,6 +33,8 @@ class Runtime:
     max_body_bytes: int = 16 << 20
     idempotency_bytes: int = 64 << 20
     """What answers kept for repetition may take in Valkey, which has other work too."""
+    batch_min_share: float = 0.05
+    """Part of each device's time that waiting work of the `batch` class gets, whatever waits above it."""
 
 
 def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) -> Runtime:
@@ -56,6 +58,7 @@ def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) 
         poll_interval_s=_integer(environ, "TIDEGATE_POLL_INTERVAL_MS", 250) / 1000,
         max_body_bytes=_integer(environ, "TIDEGATE_MAX_BODY_BYTES", 16 << 20),
         idempotency_bytes=_integer(environ, "TIDEGATE_IDEMPOTENCY_MIB", 64) << 20,
+        batch_min_share=_share(environ, "TIDEGATE_BATCH_MIN_SHARE", 0.05),
     )
 
 
@@ -65,3 +68,14 @@ def _integer(environ: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError:
         raise ValueError(f"{name} must be a whole number, not {text!r}") from None
+
+
+def _share(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name, "")
+    try:
+        share = float(text) if text else default
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 0.5:
+        raise ValueError(f"{name} must be a number from 0 to 0.5, not {text!r}")
+    return share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from serving.agent.launchers import Handle, Job, Launcher
 from serving.agent.states import Action, Drain, Kill, Start
 from serving.agent.supervisor import DRAIN_TIMEOUT_S, Supervisor
 from serving.agent.validations import TIMEOUT_S, Bounds, Validations
-from serving.contract import ConfigChange, HostReport, ReplicaState
+from serving.contract import ConfigChange, EventReport, HostReport, ReplicaState
 from serving.rotation import rotate_when_large
 from serving.runtime import Runtime
 from serving.seam import Seam
@@ -30,6 +31,8 @@ log = structlog.get_logger(__name__)
 HEARTBEAT_S = 5.0
 LONGEST_NAP_S = 1.0
 VALIDATION_MEMORY_SHARE = 0.8
+MAX_EVENT_CHARS = 64
+MAX_EVENT_NUMBERS = 16
 
 
 class StateLine(msgspec.Struct):
@@ -40,6 +43,8 @@ class StateLine(msgspec.Struct):
     memory_bytes: int | None = None
     load_s: float | None = None
     is_beat: bool = False
+    event: str = ""
+    numbers: dict[str, int | float] = {}
 
 
 _decode_line = msgspec.json.Decoder(StateLine).decode
@@ -61,6 +66,7 @@ class Agent:
         self._replica_dir = runtime.run_dir / "r"
         self._launcher = launcher
         self._cores = cores
+        self._batch_min_share = runtime.batch_min_share
         epochs = Epochs(own_dir / "epoch")
         self._epoch = epochs.next()
         self.supervisor = Supervisor(self._host, epochs.next)
@@ -172,6 +178,7 @@ class Agent:
             "device": start.spec.device,
             "threads": start.spec.threads,
             "cpu_core": self._core(start),
+            "batch_min_share": self._batch_min_share,
             "version": start.version,
         }
         log_path = self._log_dir / f"worker-{start.spec.id}.log"
@@ -203,6 +210,9 @@ class Agent:
         if said.is_beat:
             self.supervisor.heard(*key, time.monotonic())
             return
+        if said.event:
+            self._report_event(key, said)
+            return
         log.info("replica.state", replica=key[0], epoch=key[1], state=said.state, reason=said.reason)
         self.supervisor.told(
             *key,
@@ -213,6 +223,20 @@ class Agent:
             load_s=said.load_s,
         )
         self._wake.set()
+
+    def _report_event(self, key: tuple[str, int], said: StateLine) -> None:
+        replica_id, epoch = key
+        log.warning("replica.event", replica=replica_id, epoch=epoch, what=said.event, **said.numbers)
+        self._outbox.put(
+            EventReport(
+                replica_id=replica_id,
+                host=self._host,
+                epoch=epoch,
+                event=said.event[:MAX_EVENT_CHARS],
+                numbers=dict(itertools.islice(said.numbers.items(), MAX_EVENT_NUMBERS)),
+                at=time.time(),
+            )
+        )
 
     def _on_exit(self, key: tuple[str, int], how: str) -> None:
         log.info("replica.exited", replica=key[0], epoch=key[1], how=how)

@@ -12,6 +12,7 @@ from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from serving.contract import (
+    EventReport,
     HostReport,
     ReplicaReport,
     ReportBody,
@@ -20,7 +21,7 @@ from serving.contract import (
     decode_report,
 )
 from serving.control.catalog.validation import record_validation
-from serving.control.fleet import hosts, replicas
+from serving.control.fleet import events, hosts, replicas
 from serving.control.seam_tables import ReportRow
 from tenants.usage import record_usage
 
@@ -41,6 +42,10 @@ def _apply_host(row: ReportRow, body: HostReport) -> None:
     hosts.record_heartbeat(body, row.received_at)
 
 
+def _apply_event(row: ReportRow, body: EventReport) -> None:
+    events.record_event(body)
+
+
 def _apply_validation(row: ReportRow, body: ValidationReport) -> None:
     record_validation(body)
 
@@ -50,6 +55,7 @@ APPLY: Mapping[type[ReportBody], Apply] = {
     ReplicaReport: _apply_replica,
     HostReport: _apply_host,
     ValidationReport: _apply_validation,
+    EventReport: _apply_event,
 }
 
 

@@ -12,23 +12,30 @@ _FORGET_FACTOR = 2.0
 class MemoryCap:
     """The largest batch, in tokens, that is believed to fit; infinite until one did not.
 
-    Halved by a failure, raised by a quarter per quiet minute, forgotten at twice the size that failed.
-    Every failure of a probe doubles the time to the next, up to an hour: what else lives on the device may
-    have left, or may not.
+    A failure lowers it to half the size that failed, or to what fitted since the failure before: one odd
+    input among many must not shrink every batch. It is raised by a quarter per quiet minute and forgotten
+    at twice the size that failed. Every further failure doubles the time to the next step, up to an hour:
+    what else lives on the device may have left, or may not.
     """
 
     def __init__(self) -> None:
         self._tokens = float("inf")
-        self._failed_tokens = 0
+        self._fitted_tokens = self._failed_tokens = 0
         self._pause_s = PROBE_AFTER_S
         self._probe_at = float("inf")
+
+    def fitted(self, tokens: int) -> None:
+        """A batch of so many tokens ran."""
+        if tokens > self._fitted_tokens:
+            self._fitted_tokens = tokens
 
     def failed(self, tokens: int, now: float) -> None:
         """A batch of so many tokens ran out of memory."""
         if self._failed_tokens:
             self._pause_s = min(_MOST_PROBE_AFTER_S, 2.0 * self._pause_s)
         self._failed_tokens = tokens
-        self._tokens = max(1.0, min(self._tokens, tokens / 2.0))
+        self._tokens = max(1.0, tokens / 2.0, min(self._fitted_tokens, tokens - 1))
+        self._fitted_tokens = 0
         self._probe_at = now + self._pause_s
 
     def tokens(self, now: float) -> float:

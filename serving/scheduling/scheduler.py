@@ -168,7 +168,7 @@ class Scheduler:
             self._forecast.running[-1].interrupted_s += execute_s
         if learn:
             self._cost.learn(batch.rows, batch.tokens, execute_s)
-            self._sizing.ran(batch.boundaries if not batch.is_urgent else 0)
+            self._sizing.ran(batch.tokens, batch.boundaries if not batch.is_urgent else 0)
         self._last_run = now
         shares_us = share_batch_us(batch, max(0, round(execute_s * 1e6)))
         self._settle(batch, shares_us, now)

@@ -72,8 +72,9 @@ class Sizing:
         if work.sla_class == "interactive":
             self._urgent_s += 0.1 * (alone_s - self._urgent_s)
 
-    def ran(self, boundaries: int) -> None:
-        """A batch that could be paused offered so many pauses."""
+    def ran(self, tokens: int, boundaries: int) -> None:
+        """A batch fitted the device and, if it could be paused, offered so many pauses."""
+        self._memory.fitted(tokens)
         if self._can_yield and boundaries:
             self.segments += 0.2 * (boundaries + 1 - self.segments)
 

@@ -22,6 +22,7 @@ import msgspec
 import structlog
 
 from serving.contract import (
+    EventReport,
     HostReport,
     ReplicaReport,
     Report,
@@ -250,11 +251,13 @@ class ReportOutbox:
             await asyncio.to_thread(self._spool.remove)
 
 
-def _slot(body: ReplicaReport | HostReport | ValidationReport) -> tuple[str, ...]:
+def _slot(body: ReplicaReport | HostReport | ValidationReport | EventReport) -> tuple[str, ...]:
     if isinstance(body, ReplicaReport):
         return ("replica", body.replica_id)
     if isinstance(body, HostReport):
         return ("host", body.host)
+    if isinstance(body, EventReport):
+        return ("event", body.replica_id, body.event)
     return ("validation", body.version_id, str(body.attempt))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from contextlib import suppress
 
 import structlog
@@ -20,18 +21,20 @@ import structlog
 from serving.contract import ReplicaState
 from serving.errors import DataPlaneError
 from serving.scheduling.cost import CostModel
+from serving.scheduling.policy import Policy
 from serving.scheduling.scheduler import Scheduler
 from serving.wire import PROTOCOL_VERSION, Hello
 from serving.worker import artifact, engines, memory, telemetry
 from serving.worker.control import ControlChannel, StateLine
 from serving.worker.engines.contract import DeviceLost, LoadFailed
 from serving.worker.intake import Intake
-from serving.worker.loop import EngineLoop, Settled
+from serving.worker.loop import EngineLoop, Notice, Settled
 from serving.worker.spec import WorkerSpec
 
 log = structlog.get_logger(__name__)
 
 BEAT_S = 5.0
+NOTICE_EVERY_S = 10.0
 
 
 class Worker:
@@ -48,6 +51,7 @@ class Worker:
         self._cost = CostModel(spec.version.cost)
         self._engine = engines.create(spec.version, spec.device, spec.threads)
         self._engine_loop: EngineLoop | None = None
+        self._told_at: dict[str, float] = {}
         self.intake = Intake(self._engine, self._hello)
 
     async def run(self) -> int:
@@ -117,11 +121,19 @@ class Worker:
         memory.settle()
 
     def _build_loop(self) -> EngineLoop:
-        scheduler = Scheduler(self._engine.max_batch_rows, self._cost, can_yield=self._engine.can_yield)
-        return EngineLoop(self._engine, scheduler, self._deliver)
+        scheduler = Scheduler(
+            self._engine.max_batch_rows,
+            self._cost,
+            can_yield=self._engine.can_yield,
+            policy=Policy(batch_min_share=self._spec.batch_min_share),
+        )
+        return EngineLoop(self._engine, scheduler, self._deliver, notify=self._notify)
 
     def _deliver(self, settled: Settled) -> None:
         self._call(self.intake.deliver, settled)
+
+    def _notify(self, notice: Notice) -> None:
+        self._call(self._tell, notice)
 
     def _call(self, function: object, *args: object) -> None:
         with suppress(RuntimeError):  # the event loop is closed: the process is about to end
@@ -153,6 +165,15 @@ class Worker:
             line.load_s = round(memory.age_s(), 3)
         log.info("worker.state", state=state, reason=reason, replica=self._spec.replica_id)
         self._control.send(line)
+
+    def _tell(self, notice: Notice) -> None:
+        """Pass an event on, at most one of a kind each few seconds: what happens often is one event."""
+        now = time.monotonic()
+        if now - self._told_at.get(notice.event, float("-inf")) < NOTICE_EVERY_S:
+            return
+        self._told_at[notice.event] = now
+        log.warning(notice.event, **notice.numbers)
+        self._control.send(StateLine(self._state, event=notice.event, numbers=notice.numbers))
 
     def _hello(self) -> Hello:
         return Hello(

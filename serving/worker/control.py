@@ -1,7 +1,8 @@
 """The worker's line to its agent: JSON lines on a socket inherited as fd 3.
 
 Worker → agent: `{"state": …, "reason": …, "memory_bytes": …, "load_s": …}`, a validation report, or each
-few seconds `{"state": …, "is_beat": true}`: silence means that the process hangs.
+few seconds `{"state": …, "is_beat": true}`: silence means that the process hangs. When something happened
+that people should know, `{"state": …, "event": …, "numbers": {…}}`.
 Agent → worker: `{"do": "drain"}` or `{"do": "stop"}`. End of file means that the agent is gone.
 """
 
@@ -30,6 +31,10 @@ class StateLine(msgspec.Struct, omit_defaults=True):
     load_s: float | None = None
     is_beat: bool = False
     """Nothing is new; it lives."""
+    event: str = ""
+    """Dotted past tense: something happened that an operator wants to know; the state is as it was."""
+    numbers: dict[str, int | float] = {}
+    """Of the event."""
 
 
 class Command(msgspec.Struct):

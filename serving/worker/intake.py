@@ -25,7 +25,17 @@ from serving.errors import (
 )
 from serving.framed import FramedConnection
 from serving.scheduling.work import Refusal
-from serving.wire import Frame, FrameError, Hello, Kind, decode_credit, decode_infer, encode
+from serving.wire import (
+    Amend,
+    Frame,
+    FrameError,
+    Hello,
+    Kind,
+    decode_amend,
+    decode_credit,
+    decode_infer,
+    encode,
+)
 from serving.worker import requests
 from serving.worker.engines.contract import Engine, EngineOutput, Outcome
 from serving.worker.loop import EngineLoop, Settled
@@ -193,6 +203,9 @@ class Intake:
             self._submit(opened)  # the request may be in the same read
             if (request := link.requests.get(frame.request_id)) is not None:
                 self._cancel(request)
+        elif frame.kind == Kind.AMEND:
+            self._submit(opened)
+            self._amend(link.requests.get(frame.request_id), decode_amend(frame.header))
         elif frame.kind == Kind.CREDIT:
             self._grant(link.requests.get(frame.request_id), decode_credit(frame.header).chunks)
         elif frame.kind == Kind.PING:
@@ -248,6 +261,12 @@ class Intake:
         for work in request.works:
             if work.id in dropped:
                 self._settle(work.payload, ClientClosedRequest("cancelled by the client"), self._queued_rows)
+
+    def _amend(self, request: Request | None, amend: Amend) -> None:
+        """Raises `FrameError` for terms that are none; those of a request that is over are ignored."""
+        terms = requests.terms(amend, self._clock())
+        if request is not None and self.engine_loop is not None:
+            self.engine_loop.amend([(request.works, terms)])
 
     # ------------------------------------------------------------ out
 

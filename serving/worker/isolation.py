@@ -1,7 +1,8 @@
 """One bad item fails alone: what happens when a batch as a whole raises.
 
 The batch is halved until the culprit is by itself. Every item runs at most log2(rows) + 1 times, so a
-poisoned batch costs a small multiple of its own time, and its neighbours still get their answers.
+poisoned batch costs a small multiple of its own time, and its neighbours still get their answers. A batch
+that does not fit the device's memory is halved alike, and the size that failed is remembered.
 """
 
 from __future__ import annotations
@@ -27,46 +28,55 @@ class IsolatedRun:
         self._engine = engine
         self.is_whole = True
         """False once the batch had to be run in parts: its time says nothing about the cost curve."""
+        self._overflows: list[int] = []
+        self._largest_tokens = 0
 
-    def run(self, inputs: Sequence[EngineInput], *, is_retry: bool = False) -> Run:
-        """Raises `DeviceLost` only.
-
-        `is_retry` marks a half of a batch that ran out of memory: it is not halved again for that reason.
-        """
+    def run(self, inputs: Sequence[EngineInput]) -> Run:
+        """Raises `DeviceLost` only."""
         try:
             outcomes = yield from self._engine.run(inputs)
         except DeviceLost:
             raise
         except (OutOfMemory, MemoryError) as error:
-            log.warning("batch.out_of_memory", requests=len(inputs), is_retry=is_retry, error=str(error))
-            if is_retry or len(inputs) == 1:
-                return [_out_of_memory(inputs) for _ in inputs]
-            return (yield from self._run_again(inputs, error, is_retry=True))
+            self._overflows.append(sum(item.tokens for item in inputs))
+            if len(inputs) == 1:
+                return [_out_of_memory(inputs)]
+            return (yield from self._run_again(inputs, error))
         except Exception as error:  # noqa: BLE001 - engines run code of others: anything may come out
             if len(inputs) == 1:
                 return [_failure(error)]
-            return (yield from self._run_again(inputs, error, is_retry=is_retry))
+            return (yield from self._run_again(inputs, error))
         if len(outcomes) != len(inputs):
             message = f"the engine returned {len(outcomes)} outcomes for {len(inputs)} inputs"
             return [EngineFailed(message) for _ in inputs]
+        if not self.is_whole:
+            self._largest_tokens = max(self._largest_tokens, sum(item.tokens for item in inputs))
         return outcomes
 
-    def _run_again(self, inputs: Sequence[EngineInput], error: Exception, *, is_retry: bool) -> Run:
+    @property
+    def overflow_tokens(self) -> int:
+        """The smallest part that the device had no memory for, in tokens; 0 when all fitted.
+
+        Parts no larger than one that fitted do not count: their inputs are to blame, not their size.
+        """
+        return min((tokens for tokens in self._overflows if tokens > self._largest_tokens), default=0)
+
+    def _run_again(self, inputs: Sequence[EngineInput], error: Exception) -> Run:
         """In halves; but a streamed input that sent a chunk cannot take it back, so it fails here."""
         has_begun = [item.stream is not None and item.stream.has_begun for item in inputs]
         if not any(has_begun):
-            return (yield from self._run_halves(inputs, is_retry=is_retry))
+            return (yield from self._run_halves(inputs))
         self.is_whole = False
         others = [item for item, begun in zip(inputs, has_begun, strict=True) if not begun]
-        outcomes = iter((yield from self.run(others, is_retry=is_retry)) if others else [])
+        outcomes = iter((yield from self.run(others)) if others else [])
         return [_failure(error) if begun else next(outcomes) for begun in has_begun]
 
-    def _run_halves(self, inputs: Sequence[EngineInput], *, is_retry: bool) -> Run:
+    def _run_halves(self, inputs: Sequence[EngineInput]) -> Run:
         self.is_whole = False
         middle = len(inputs) // 2
         outcomes: list[Outcome] = []
         for half in (inputs[:middle], inputs[middle:]):
-            outcomes += yield from self.run(half, is_retry=is_retry)
+            outcomes += yield from self.run(half)
         return outcomes
 
 

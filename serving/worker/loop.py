@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from serving.scheduling.scheduler import Scheduler
-from serving.scheduling.work import Batch, Refusal, Work
+from serving.scheduling.work import Batch, Refusal, Terms, Work
 from serving.worker.engines.contract import Emission, Engine, EngineInput, Outcome, Stalled
 from serving.worker.isolation import IsolatedRun
 
@@ -36,6 +36,8 @@ class BatchRun:
     """Time on the device, without interruptions by urgent batches."""
     shares_us: list[int]
     """Of the device time, in the order of `batch.works`."""
+    executed_tokens: int = 0
+    """What the device worked on, padding included."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,15 @@ class Counters:
     batches: int = 0
     rows: int = 0
     tokens: int = 0
+    executed_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something an operator wants to know of a replica: an event's name and the numbers behind it."""
+
+    event: str
+    numbers: dict[str, int | float]
 
 
 class EngineLoop:
@@ -74,10 +85,14 @@ class EngineLoop:
         scheduler: Scheduler,
         deliver: Callable[[Settled], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        notify: Callable[[Notice], None] = lambda notice: None,
     ) -> None:
+        """`deliver` and `notify` are called on the engine's thread."""
         self._engine = engine
         self._scheduler = scheduler
         self._deliver = deliver
+        self._notify = notify
         self._clock = clock
         self._changed = threading.Condition()
         self._settled = Settled()
@@ -97,6 +112,15 @@ class EngineLoop:
         """Ids that were still queued and now never run."""
         with self._changed:
             return [work_id for work_id in work_ids if self._scheduler.cancel(work_id)]
+
+    def amend(self, requests: Sequence[tuple[Sequence[Work], Terms]]) -> None:
+        """New terms for what still waits of these requests; what runs or ended keeps its own."""
+        with self._changed:
+            now = self._clock()
+            for works, terms in requests:
+                for work in works:
+                    self._scheduler.amend(work.id, terms, now)
+            self._changed.notify()
 
     def wake(self) -> None:
         """A reader of a stream has room again, or is gone."""
@@ -199,8 +223,12 @@ class EngineLoop:
         execute_s = ended - started - interrupted_s
         # How long a stream runs is up to its answer and its reader: nothing for the cost curve.
         is_typical = isolated.is_whole and all(item.stream is None for item in inputs)
-        shares_us = self._complete(batch, execute_s, ended, learn=is_typical)
-        self._settled.runs.append(BatchRun(batch, outcomes, started, ended, execute_s, shares_us))
+        executed_tokens = self._engine.executed_tokens(inputs)
+        shares_us = self._complete(batch, execute_s, ended, executed_tokens, learn=is_typical)
+        ran = BatchRun(batch, outcomes, started, ended, execute_s, shares_us, executed_tokens)
+        self._settled.runs.append(ran)
+        if isolated.overflow_tokens:
+            self._learn_limit(batch, isolated.overflow_tokens, ended)
 
     def _run_urgent(self, running: Batch) -> float:
         """Run the urgent work due at a layer boundary; seconds the running batch stood still for it."""
@@ -225,7 +253,19 @@ class EngineLoop:
             stream.stood_still(waited_s, is_contended=is_contended)
         return waited_s
 
-    def _complete(self, batch: Batch, execute_s: float, ended: float, *, learn: bool) -> list[int]:
+    def _learn_limit(self, batch: Batch, overflow_tokens: int, now: float) -> None:
+        with self._changed:
+            cap = self._scheduler.ran_out_of_memory(overflow_tokens, now)
+        numbers: dict[str, int | float] = {
+            "batch_tokens": batch.tokens,
+            "failed_tokens": overflow_tokens,
+            "cap_tokens": int(cap),
+        }
+        self._notify(Notice("batch.out_of_memory", numbers))
+
+    def _complete(
+        self, batch: Batch, execute_s: float, ended: float, executed_tokens: int, *, learn: bool
+    ) -> list[int]:
         with self._changed:
             counters = self._counters
             counters.running_rows -= batch.rows
@@ -233,6 +273,7 @@ class EngineLoop:
             counters.batches += 1
             counters.rows += batch.rows
             counters.tokens += batch.tokens
+            counters.executed_tokens += executed_tokens
             return self._scheduler.complete(batch, execute_s, ended, learn=learn)
 
     def _hand_over(self) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from serving.errors import DataPlaneError, EngineFailed, InvalidRequest, InvalidTensor
-from serving.scheduling.work import Work
-from serving.wire import Chunk, Failure, Infer, Result, Stages, TensorHead
+from serving.scheduling.work import Terms, Work
+from serving.wire import Amend, Chunk, Failure, FrameError, Infer, Result, Stages, TensorHead
 from serving.worker.engines import datatypes
 from serving.worker.engines.contract import Engine, EngineInput, EngineOutput, Outcome, Tensor
 from serving.worker.loop import BatchRun
@@ -139,6 +139,25 @@ def chunk(index: int, output: EngineOutput) -> tuple[Chunk, list[bytes | memoryv
     if size_bytes > MAX_CHUNK_BYTES:
         raise EngineFailed(f"the model streamed a chunk of {size_bytes} bytes, more than {MAX_CHUNK_BYTES}")
     return Chunk(index, heads), bodies
+
+
+def terms(amend: Amend, now: float) -> Terms:
+    """What a work's `Terms` are by a frame that was read at `now`.
+
+    Raises `FrameError`: there is nobody to answer, and a gateway that sends such terms is not one of ours.
+    """
+    if amend.max_batch_size < 1 or not amend.weight > 0.0:
+        raise FrameError("a profile's batch size and weight are positive")
+    return Terms(
+        sla_class=amend.sla_class,
+        deadline=now + amend.budget_us / 1e6,
+        weight=amend.weight,
+        max_batch_size=amend.max_batch_size,
+        max_wait_s=amend.max_wait_us / 1e6,
+        max_queue=amend.max_queue,
+        late_policy=amend.late_policy,
+        target_s=amend.target_us / 1e6,
+    )
 
 
 def stages(request: Request, now: float) -> Stages | None:

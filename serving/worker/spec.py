@@ -24,6 +24,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     threads: int = 1
     cpu_core: int | None = None
+    batch_min_share: float = 0.05
+    """Part of the device's time promised to waiting work of the `batch` class."""
     attempt: int = 1
     """Of a validation; echoed in its report."""
 

@@ -27,6 +27,8 @@ def main() -> None:
         sys.exit(3)
     say(control, state="loading")
     say(control, state="ready", memory_bytes=1234, load_s=0.5)
+    if options.get("out_of_memory"):
+        say(control, state="ready", event="batch.out_of_memory", numbers={"cap_tokens": 200})
     if options.get("deaf"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(600)

@@ -20,6 +20,7 @@ from serving.agent.launchers.local import WORKER_COMMAND, LocalLauncher
 from serving.agent.validations import Bounds, Validations
 from serving.contract import (
     DeploymentEntry,
+    EventReport,
     HostReport,
     ReplicaReport,
     ReplicaSpec,
@@ -109,6 +110,17 @@ async def test_a_deployed_replica_becomes_ready_and_is_reported_with_its_facts(s
         report = await stage.until_state("ready")
         assert (report.memory_bytes, report.load_s, report.host) == (1234, 0.5, "here")
         assert report.pid and psutil.pid_exists(report.pid)
+
+
+async def test_what_happens_in_a_worker_is_reported_and_its_state_stays(stage: Stage):
+    async with stage.agent():
+        stage.seam.put("mv_1", version(out_of_memory=True))
+        stage.seam.put("dep_1", deployment("rep_1"))
+        await stage.until(lambda: [each for each in stage.seam.received() if isinstance(each, EventReport)])
+        assert (await stage.until_state("ready")).reason == ""
+    [event] = [each for each in stage.seam.received() if isinstance(each, EventReport)]
+    assert (event.replica_id, event.host, event.event) == ("rep_1", "here", "batch.out_of_memory")
+    assert event.numbers == {"cap_tokens": 200}
 
 
 async def test_the_host_reports_its_devices(stage: Stage):

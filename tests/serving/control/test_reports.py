@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from serving.contract import (
     CostCurve,
+    EventReport,
     HostReport,
     ReplicaReport,
     ReportBody,
@@ -29,7 +30,7 @@ from serving.control.fleet.actions import deploy
 from serving.control.fleet.models import Host
 from serving.control.seam_tables import ReportRow
 from tenants.actors import Actor
-from tenants.models import UsageMinute
+from tenants.models import AuditEvent, UsageMinute
 from tenants.scoping import all_tenants
 
 pytestmark = pytest.mark.django_db
@@ -123,6 +124,25 @@ def test_a_replicas_state_arrives(
     send(ReplicaReport(replica_id=replica.pk, version_id=version.pk, host="alpha", epoch=1, state="ready"))
     reports.ingest()
     assert deployment.is_ready
+
+
+def test_what_happened_in_a_replica_stands_in_the_audit_trail(
+    operator: Actor, make_version: Callable[..., Version], make_host: Callable[..., Host]
+) -> None:
+    make_host()
+    version = make_version()
+    replica = deploy(by=operator, model=version.model, version=version).replicas.get()
+    happened = EventReport(
+        replica_id=replica.pk, host="alpha", epoch=3, event="batch.out_of_memory", numbers={"cap_tokens": 200}
+    )
+    send(happened)
+    send(msgspec.structs.replace(happened, replica_id="rep_unknown"))
+    send(msgspec.structs.replace(happened, host="elsewhere"))
+    assert reports.ingest() == 3
+    with all_tenants("test"):
+        event = AuditEvent.objects.get(action="replica.batch.out_of_memory")
+    assert (event.actor_name, event.target_id, event.outcome) == ("agent", replica.pk, "failure")
+    assert event.after == {"host": "alpha", "epoch": 3, "cap_tokens": 200}
 
 
 def test_a_validation_makes_its_version_ready(make_version: Callable[..., Version]) -> None:

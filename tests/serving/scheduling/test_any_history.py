@@ -103,7 +103,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def run_out_of_memory(self) -> None:
         tokens = self.stack[-1].tokens
-        assert self.subject.ran_out_of_memory(tokens, self.now) <= max(1.0, tokens / 2)
+        assert 1.0 <= self.subject.ran_out_of_memory(tokens, self.now) <= max(1.0, tokens)
 
     @rule()
     def collect_expired(self) -> None:

@@ -168,6 +168,15 @@ def test_a_learnt_limit_is_probed_and_forgotten_after_quiet_minutes() -> None:
     assert cap.tokens(20 * PROBE_AFTER_S) == float("inf")
 
 
+def test_a_failure_lowers_the_limit_no_further_than_what_fitted_since_the_last_one() -> None:
+    cap = MemoryCap()
+    cap.fitted(390)
+    cap.failed(400, 0.0)
+    assert cap.tokens(0.0) == 390
+    cap.failed(390, 1.0)
+    assert cap.tokens(1.0) == 195
+
+
 def test_a_probe_that_fails_doubles_the_time_to_the_next() -> None:
     cap = MemoryCap()
     cap.failed(1000, 0.0)

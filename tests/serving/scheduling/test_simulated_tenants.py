@@ -7,6 +7,7 @@ import random
 import pytest
 
 from serving.contract import CostCurve
+from serving.scheduling.policy import Policy
 from serving.scheduling.simulate import Traffic
 from tests.serving.scheduling.works import bulk, interactive, mixed, play, short
 
@@ -99,3 +100,10 @@ def test_a_noisy_machine_does_not_shrink_batches_until_nothing_gets_through() ->
     simulation = play(loads, rng, seconds=60, factors=lambda: rng.choice((1.0, 1.0, 1.0, 4.0)))
     average = 1.75
     assert simulation.tallies[0].answered / 60 > 0.75 * 353 / average
+
+
+def test_the_batch_classes_promised_share_can_be_chosen() -> None:
+    rng = random.Random(12)
+    loads = [Traffic("busy", "standard", short(rng), outstanding=200), bulk("archive", 64, short(rng))]
+    simulation = play(loads, rng, seconds=60, policy=Policy(batch_min_share=0.3))
+    assert simulation.tallies[1].device_s / simulation.busy_s == pytest.approx(0.3, abs=0.03)

@@ -75,9 +75,11 @@ def play(
     noise: float = 0.07,
     believed: CostCurve | None = CURVE,
     factors: Callable[[], float] | None = None,
+    policy: Policy | None = None,
 ) -> Simulation:
     factors = factors or (lambda: 1.0 + rng.uniform(-noise, noise))
     device = Device(CURVE, factors, segments=6 if can_yield else 1)
-    simulation = Simulation(scheduler(curve=believed, can_yield=can_yield), device, traffics)
+    subject = scheduler(curve=believed, can_yield=can_yield, policy=policy)
+    simulation = Simulation(subject, device, traffics)
     simulation.run(seconds)
     return simulation

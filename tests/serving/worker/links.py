@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from serving.wire import (
+    Amend,
     Chunk,
     Credit,
     Failure,
@@ -111,3 +112,17 @@ def request(**fields: Any) -> Infer:
         "tensors": (),
     }
     return Infer(**(defaults | fields))
+
+
+def amend(**fields: Any) -> Amend:
+    defaults: dict[str, Any] = {
+        "sla_class": "standard",
+        "budget_us": 5_000_000,
+        "weight": 1.0,
+        "max_batch_size": 32,
+        "max_wait_us": 0,
+        "max_queue": 1024,
+        "late_policy": "refuse",
+        "target_us": 0,
+    }
+    return Amend(**(defaults | fields))

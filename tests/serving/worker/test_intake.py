@@ -15,7 +15,7 @@ from serving.wire import PREFIX, Kind, TensorHead, encode
 from serving.worker.engines.contract import EngineInput, EngineOutput, Run, Tensor
 from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
-from tests.serving.worker.links import GatewayLink, request
+from tests.serving.worker.links import GatewayLink, amend, request
 
 
 class GatedEngine(EchoEngine):
@@ -197,6 +197,31 @@ async def test_cancelled_work_that_waits_never_runs(socket_path: str, engine: Ga
         engine.gate.release(1)
         await link.answer(first)
         assert not engine.started.acquire(blocking=False)
+
+
+async def test_new_terms_reorder_what_waits(socket_path: str, engine: GatedEngine) -> None:
+    async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
+        await link.hello()
+        running, first, second = (link.infer(np.zeros((4, 1), np.float32)) for _ in range(3))
+        await _until_running(link, engine)
+        link.send(Kind.AMEND, second, amend(sla_class="interactive"))
+        link.send(Kind.AMEND, running, amend(sla_class="batch"))
+        link.send(Kind.AMEND, 999, amend())
+        await _round_trip(link)
+        engine.gate.release(3)
+        for request_id in (running, second, first):
+            await link.answer(request_id)
+
+
+@pytest.mark.parametrize("changes", [{"max_batch_size": 0}, {"weight": 0.0}, {"weight": float("nan")}])
+async def test_terms_that_are_none_close_the_link(
+    socket_path: str, link: GatewayLink, changes: dict[str, float]
+) -> None:
+    async with GatewayLink(socket_path) as other:
+        await other.hello()
+        other.send(Kind.AMEND, 1, amend(**changes))
+        assert (await other.next())[1] == 0
+    await link.answer(link.infer(np.zeros((1, 1), np.float32)))
 
 
 async def test_cancelled_work_on_the_device_is_still_answered(socket_path: str, engine: GatedEngine) -> None:

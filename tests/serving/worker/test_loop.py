@@ -13,7 +13,7 @@ from serving.errors import EngineFailed, OutOfMemory
 from serving.scheduling.cost import CostModel
 from serving.scheduling.scheduler import Scheduler
 from serving.scheduling.work import Work
-from serving.wire import Infer, Stages
+from serving.wire import Amend, Infer, Stages
 from serving.worker import requests
 from serving.worker.engines.contract import (
     DeviceLost,
@@ -23,7 +23,7 @@ from serving.worker.engines.contract import (
     Signature,
     Tensor,
 )
-from serving.worker.loop import STUCK_AFTER_S, BatchRun, EngineLoop, Settled
+from serving.worker.loop import STUCK_AFTER_S, BatchRun, EngineLoop, Notice, Settled
 from serving.worker.requests import Request
 from tests.serving.worker.links import request as infer
 
@@ -88,7 +88,10 @@ class Bench:
         cost = CostModel(CostCurve(a_ms=40.0, b_ms_per_row=0.0, c_ms_per_token=0.1))
         scheduler = Scheduler(64, cost, can_yield=True, segments=LAYERS)
         self.settled: list[Settled] = []
-        self.loop = EngineLoop(self.engine, scheduler, self.settled.append, self.clock)
+        self.notices: list[Notice] = []
+        self.loop = EngineLoop(
+            self.engine, scheduler, self.settled.append, self.clock, notify=self.notices.append
+        )
 
     def submit(self, value: int, sla_class: str = "batch", **fields: object) -> Request:
         item = EngineInput(1, {"x": Tensor("FP32", np.full((1, 1), value, np.float32))})
@@ -150,6 +153,25 @@ def test_bulk_work_interrupts_nothing(bench: Bench) -> None:
     bench.step()
     bench.step()
     assert bench.engine.trace == [f"1@{n}" for n in range(LAYERS)] + [f"2@{n}" for n in range(LAYERS)]
+
+
+def test_new_terms_reach_what_waits_and_not_what_runs(bench: Bench) -> None:
+    waiting: list[Request] = []
+
+    def change(layer: int, inputs: Sequence[EngineInput]) -> None:
+        if layer == 1 and not waiting[1:]:
+            waiting.append(waiting[0])
+            amend = Amend("interactive", 200_000, 1.0, 64, 0, 1024, "refuse", 200_000)
+            works = [work for request in (running, waiting[0]) for work in request.works]
+            bench.loop.amend([(works, requests.terms(amend, bench.clock.now))])
+
+    running = bench.submit(1)
+    bench.engine.during_layer = lambda layer, inputs: None
+    waiting.append(bench.submit(2, max_batch_size=1))
+    bench.engine.during_layer = change
+    bench.step()
+    assert bench.engine.trace[:3] == ["1@0", "1@1", "2@0"]
+    assert [run.batch.works[0].sla_class for run in bench.runs] == ["interactive", "batch"]
 
 
 def test_an_interrupted_batch_is_charged_only_its_own_time(bench: Bench) -> None:
@@ -227,7 +249,7 @@ def test_only_the_culprit_of_a_failed_batch_fails(bench: Bench) -> None:
     assert failed == [3]
 
 
-def test_a_batch_out_of_memory_is_retried_once_in_halves(bench: Bench) -> None:
+def test_a_batch_out_of_memory_is_retried_in_halves(bench: Bench) -> None:
     def exhaust(layer: int, inputs: Sequence[EngineInput]) -> None:
         if len(inputs) > 2:
             raise OutOfMemory("no room")
@@ -239,7 +261,59 @@ def test_a_batch_out_of_memory_is_retried_once_in_halves(bench: Bench) -> None:
     assert all(isinstance(outcome, EngineOutput) for outcome in bench.runs[0].outcomes)
 
 
-def test_halves_that_do_not_fit_either_are_refused(bench: Bench) -> None:
+def test_halves_are_halved_again_until_they_fit(bench: Bench) -> None:
+    def exhaust(layer: int, inputs: Sequence[EngineInput]) -> None:
+        if len(inputs) > 1:
+            raise OutOfMemory("no room")
+
+    bench.engine.during_layer = exhaust
+    for value in range(1, 9):
+        bench.submit(value)
+    bench.step()
+    assert all(isinstance(outcome, EngineOutput) for outcome in bench.runs[0].outcomes)
+
+
+def test_running_out_of_memory_teaches_a_limit_and_is_told(bench: Bench) -> None:
+    def exhaust(layer: int, inputs: Sequence[EngineInput]) -> None:
+        if len(inputs) > 2:
+            raise OutOfMemory("no room")
+
+    bench.engine.during_layer = exhaust
+    for value in range(1, 17):
+        bench.submit(value)
+    bench.step()
+    [notice] = bench.notices
+    assert notice.event == "batch.out_of_memory"
+    assert notice.numbers == {"batch_tokens": 16, "failed_tokens": 4, "cap_tokens": 2}
+    bench.submit(17)
+    bench.submit(18)
+    bench.submit(19)
+    bench.step()
+    assert bench.runs[-1].batch.rows == 2
+
+
+def test_one_input_that_never_fits_shrinks_nobody_elses_batches(bench: Bench) -> None:
+    def exhaust(layer: int, inputs: Sequence[EngineInput]) -> None:
+        if any(item.tensors["x"].array[0, 0] == 3 for item in inputs):
+            raise OutOfMemory("no room")
+
+    for value in range(11, 19):
+        bench.submit(value)
+    bench.step()
+    bench.engine.during_layer = exhaust
+    for value in range(1, 9):
+        bench.submit(value)
+    bench.step()
+    [run] = bench.runs[1:]
+    refused = [isinstance(outcome, OutOfMemory) for outcome in run.outcomes]
+    assert [value for value, no in zip(values(run.batch.works), refused, strict=True) if no] == [3]
+    for value in range(21, 29):
+        bench.submit(value)
+    bench.step()
+    assert bench.runs[-1].batch.rows >= 7
+
+
+def test_parts_that_do_not_fit_by_themselves_are_refused(bench: Bench) -> None:
     def exhaust(layer: int, inputs: Sequence[EngineInput]) -> None:
         raise OutOfMemory("no room")
 
@@ -248,7 +322,7 @@ def test_halves_that_do_not_fit_either_are_refused(bench: Bench) -> None:
         bench.submit(value)
     bench.step()
     assert [type(outcome) for outcome in bench.runs[0].outcomes] == [OutOfMemory] * 4
-    assert len(bench.engine.trace) == 3
+    assert len(bench.engine.trace) <= 2 * 4 - 1
 
 
 def test_a_lost_device_ends_the_loop(bench: Bench) -> None:

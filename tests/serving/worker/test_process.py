@@ -144,6 +144,37 @@ async def test_a_version_that_cannot_load_says_why(tmp_path: Path) -> None:
         assert await worker.exit_status() == 1
 
 
+MODEL_ON_A_BROKEN_DEVICE = """
+from serving.worker.engines.contract import DeviceLost
+
+class Model:
+    signature = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}],
+    }
+
+    def __init__(self, path, device, options): ...
+
+    def predict(self, tensors):
+        if tensors["x"].any():
+            raise DeviceLost("an illegal memory access was encountered")
+        return {"y": tensors["x"]}
+"""
+
+
+async def test_a_fatal_device_error_ends_the_process_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL_ON_A_BROKEN_DEVICE)
+    async with WorkerProcess(tmp_path, engine="python") as worker:
+        await worker.until("ready")
+        async with GatewayLink(str(worker.path)) as link:
+            await link.hello()
+            await link.answer(link.infer(np.zeros((1, 1), np.float32)))
+            link.infer(np.ones((1, 1), np.float32))
+            assert "illegal memory access" in (await worker.until("failed"))["reason"]
+            assert (await link.next())[1] == 0, "the link ends, so that the gateway tries elsewhere"
+        assert await worker.exit_status() == 1
+
+
 async def test_an_unusable_address_says_why(tmp_path: Path) -> None:
     worker = WorkerProcess(tmp_path)
     worker.path.mkdir()
