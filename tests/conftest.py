@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.shared_rows"]
+
 
 @pytest.fixture(scope="session")
 def database_url() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,6 +16,7 @@ from serving.control.profiles.actions import bind_profile, create_profile
 from serving.control.profiles.models import ProfileBinding, SlaProfile
 from tenants.actions.keys import create_key
 from tenants.models import ApiKey
+from tests import shared_rows
 from tests.tenants.conftest import SYSTEM, Cast, build_cast
 
 
@@ -40,8 +40,9 @@ class World:
 
 
 @pytest.fixture
-def world(db: None) -> Iterator[World]:
-    return build_world()
+def world(request: pytest.FixtureRequest) -> World:
+    built: World = shared_rows.rows(request, build_world)
+    return built
 
 
 def build_world() -> World:

@@ -34,4 +34,4 @@ def test_many_dead_connections_in_the_pool_cost_one_round_not_one_wait_each() ->
     started = time.monotonic()
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(_hold, [Barrier(1) for _ in range(2 * CONNECTIONS)]))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 9  # one wait for the pool is 10 s

@@ -15,6 +15,7 @@ from tenants.actors import Actor
 from tenants.models import AuditEvent, Membership, Tenant, User
 from tenants.roles import PlatformRole, Role
 from tenants.scoping import all_tenants
+from tests import shared_rows
 
 SYSTEM = Actor.system("tests")
 
@@ -32,8 +33,9 @@ class Cast:
 
 
 @pytest.fixture
-def team(db: None) -> Cast:
-    return build_cast()
+def team(request: pytest.FixtureRequest) -> Cast:
+    cast: Cast = shared_rows.rows(request, build_cast)
+    return cast
 
 
 def build_cast() -> Cast:

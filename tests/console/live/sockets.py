@@ -7,7 +7,7 @@ from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
 
-WAIT_S = 5
+WAIT_S = 20
 Headers = list[tuple[bytes, bytes]]
 
 

@@ -48,9 +48,16 @@ async def watching(people: Cast, who: str, scope: str) -> Socket:
     """Past its greeting and its first snapshot."""
     socket = await watch(people, who, scope)
     assert await socket.connect()
-    assert await socket.next() == {"type": "hello", "scope": scope}
-    assert (await socket.next())["type"] == "snapshot"
+    assert await _next_but_pings(socket) == {"type": "hello", "scope": scope}
+    assert (await _next_but_pings(socket))["type"] == "snapshot"
     return socket
+
+
+async def _next_but_pings(socket: Socket) -> dict[str, Any]:
+    """Some tests have pings come so often that one may be first."""
+    while (message := await socket.next()) == {"type": "ping"}:
+        pass
+    return message
 
 
 def _signed_in(people: Cast, who: str) -> str:
@@ -127,7 +134,7 @@ async def test_a_silent_client_is_pinged_and_in_the_end_let_go(
     people: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics, "PING_S", 0.05)
-    monkeypatch.setattr(topics, "SILENCE_S", 0.2)
+    monkeypatch.setattr(topics, "SILENCE_S", 1.0)
     socket = await watching(people, "owner", people.tenant.pk)
     assert await socket.next() == {"type": "ping"}
     assert await socket.close_code() == 1000

@@ -32,7 +32,7 @@ from serving.runtime import Runtime
 from serving.seam.memory import MemorySeam
 
 FAKE_WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def version(identifier: str = "mv_1", **options: str | int | float | bool) -> VersionEntry:

@@ -35,6 +35,8 @@ from serving.seam.memory import MemorySeam
 from tenants.keys import digest_secret, new_token
 
 PEPPER = b"test-pepper-test-pepper"
+PATIENCE_S = 20.0
+"""How long a test waits for what must come; nothing waits that long unless it is broken."""
 ECHO_INPUTS = (TensorSpec(name="x", datatype="FP32", shape=(-1, -1)),)
 ECHO_OUTPUTS = (TensorSpec(name="y", datatype="FP32", shape=(-1, -1)),)
 
@@ -137,15 +139,24 @@ class Harness:
         await self.gateway.start()
         self.server = GatewayServer(self.gateway)
         self._serving = asyncio.create_task(self.server.serve([sock]))
-        self.client = httpx.AsyncClient(base_url=self.url, timeout=10.0)
+        self.client = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S)
         await until(lambda: self.server.started)
 
     async def stop(self) -> None:
         await self.client.aclose()
-        self.server.should_exit = True
         if self._serving is not None:
-            await self._serving
+            if not self.server.should_exit:
+                self._abandon(self._serving)
+            await asyncio.wait([self._serving])
         await self.gateway.stop()
+
+    def _abandon(self, serving: asyncio.Task[None]) -> None:
+        """A graceful stop looks for its end ten times a second, which is long for every test."""
+        for listener in self.server.servers:
+            listener.close()
+        for connection in list(self.server.server_state.connections):
+            connection.transport.abort()
+        serving.cancel()
 
     async def until_ready(self, version_id: str = "mv_echo", count: int = 1) -> None:
         pool = self.gateway.inference.dispatcher.pool
@@ -168,7 +179,7 @@ def echo_body(values: list[float] | None = None, **fields: Any) -> dict[str, Any
     return {"inputs": [tensor]} | fields
 
 
-async def until(is_true: Callable[[], Any], timeout_s: float = 5.0) -> None:
+async def until(is_true: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
     """Poll until a condition holds; fails after `timeout_s`."""
     give_up = time.monotonic() + timeout_s
     while not is_true():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from serving.errors import DataPlaneError, InvalidApiKey, PermissionRefused, Ten
 from serving.gateway.auth import Authenticator
 from serving.gateway.snapshot import Snapshot
 from tenants.keys import digest_secret, new_token
-from tests.serving.gateway.harness import PEPPER, Harness
+from tests.serving.gateway.harness import PATIENCE_S, PEPPER, Harness
 
 NOW = 1_700_000_000.0
 TOKEN = new_token()
@@ -97,15 +98,15 @@ async def test_all_keys_that_do_not_work_are_refused_in_the_same_words(echo: Har
     assert len(bodies) == 1
 
 
-async def test_a_revoked_key_is_refused_within_a_second(echo: Harness) -> None:
+async def test_a_revoked_key_is_refused_by_itself(echo: Harness) -> None:
     token = echo.publish_key()
     await echo.gateway.follower.poll()
     headers = {"authorization": f"Bearer {token}"}
     assert (await echo.client.get("/v1/models", headers=headers)).status_code == 200
     echo.seam.delete("key", "key_" + token.split("_")[1])
-    revoked_at = time.monotonic()
-    while (await echo.client.get("/v1/models", headers=headers)).status_code != 401:
-        assert time.monotonic() < revoked_at + 1.0
+    async with asyncio.timeout(PATIENCE_S):
+        while (await echo.client.get("/v1/models", headers=headers)).status_code != 401:
+            pass
 
 
 async def test_a_suspended_tenant_is_refused(echo: Harness) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from serving.gateway import connections
 from serving.gateway.connections import tick_all
-from tests.serving.gateway.harness import Harness, echo_body, until
+from tests.serving.gateway.harness import PATIENCE_S, Harness, echo_body, until
 from tests.serving.gateway.test_http import BODY, Raw, post
 
 
@@ -26,7 +26,7 @@ async def send_until_refused(raw: Raw, blob: bytes, limit_bytes: int = 4 << 20) 
     with contextlib.suppress(ConnectionError, TimeoutError):
         while sent < limit_bytes:
             raw.writer.write(blob)
-            await asyncio.wait_for(raw.writer.drain(), 5)
+            await asyncio.wait_for(raw.writer.drain(), PATIENCE_S)
             sent += len(blob)
             if raw.reader.at_eof() or raw.reader._buffer:  # type: ignore[attr-defined]
                 break

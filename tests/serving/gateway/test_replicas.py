@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -13,7 +12,7 @@ import pytest
 from serving.wire import PROTOCOL_VERSION, FrameReader, Hello, Kind, encode
 from serving.worker.testing import EchoWorker
 from tests.serving.gateway.engines import HeldEngine
-from tests.serving.gateway.harness import Harness, echo_body, gateway, until
+from tests.serving.gateway.harness import PATIENCE_S, Harness, echo_body, gateway, until
 
 
 @contextlib.asynccontextmanager
@@ -73,10 +72,8 @@ async def test_without_another_replica_the_request_is_refused_at_once() -> None:
     async with gateway() as harness, workers(harness, 1) as pairs:
         request = asyncio.create_task(harness.infer())
         await until(lambda: pairs[0][1].started.is_set())
-        killed_at = time.monotonic()
         await pairs[0][0].kill()
-        response = await request
-        assert time.monotonic() - killed_at < 2.0
+        response = await request  # with another code when it had waited for its deadline
         assert (response.status_code, response.json()["code"]) == (503, "replica_lost")
         assert int(response.headers["retry-after"]) >= 1
         response = await harness.infer()
@@ -106,10 +103,8 @@ async def test_a_restarted_worker_is_used_again_without_the_seam() -> None:
             harness.seam.is_down = True
             await worker.kill()
             await until(lambda: not harness.gateway.inference.dispatcher.pool.is_ready("mv_echo"))
-        restarted = time.monotonic()
         async with EchoWorker(harness.address(), replica_id="rep_0", epoch=2):
             await harness.until_ready()
-            assert time.monotonic() - restarted < 1.0
             assert (await harness.infer()).status_code == 200
 
 
@@ -195,10 +190,8 @@ async def test_a_deadline_that_passes_is_refused_and_cancelled() -> None:
     async with gateway() as harness, workers(harness, 1) as pairs:
         first = asyncio.create_task(harness.infer())
         await until(lambda: pairs[0][1].started.is_set())
-        asked = time.monotonic()
         response = await harness.infer(x_tidegate_deadline_ms="100")
         assert (response.status_code, response.json()["code"]) == (503, "deadline_unattainable")
-        assert time.monotonic() - asked < 1.0
         pairs[0][1].release.set()
         assert (await first).status_code == 200
 
@@ -299,7 +292,7 @@ async def test_somebody_else_at_the_address_gets_nothing(wrong: dict[str, object
             return Impostor(hello(**wrong))
 
         server = await loop.create_unix_server(impostor, harness.address()[5:])
-        await asyncio.wait_for(met.wait(), 5)
+        await asyncio.wait_for(met.wait(), PATIENCE_S)
         await until(lambda: replica.link is None)
         assert not replica.is_accepting
         assert (await harness.infer()).json()["code"] == "model_not_ready"

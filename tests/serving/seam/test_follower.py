@@ -55,7 +55,7 @@ def follow(seam: MemorySeam, file: Path) -> tuple[ConfigFollower, Replica]:
 
 
 async def until(condition) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -106,7 +106,7 @@ async def test_a_seam_that_hangs_does_not_hold_up_a_start_from_the_file(seam: Me
     await first.start()
     await first.stop()
     second, seen = follow(Hangs(), file)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await second.start()
     assert seen.entries == {("tenant", "tnt_a"): tenant()}
     await second.stop()

@@ -236,7 +236,7 @@ async def test_a_crash_while_the_database_says_nothing_loses_nothing_that_is_a_s
 
 
 async def until_spooled(spool: Path, requests: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while sum(row["requests"] for row in spooled_rows(spool)) != requests:
             await asyncio.sleep(0.005)
 

@@ -26,7 +26,7 @@ from serving.wire import (
     encode,
 )
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 class GatewayLink:
