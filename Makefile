@@ -21,11 +21,12 @@ demo: ready ## Everything, with two tenants and a real model, measured and expla
 up: ready ## PostgreSQL, Valkey and all processes on this machine; Ctrl-C stops them
 	@exec $(PY) manage.py up $(ARGS)
 
-test: ready-dev ## The whole test suite
-	$(PY) -m pytest $(ARGS)
+# Exit status 5 of pytest: ARGS chose no test of this half.
+test: test-fast ## The whole test suite: the fast part on all cores, then the rest one by one
+	$(PY) -m pytest -m "torch or processes or browser" $(ARGS) || [ $$? -eq 5 ]
 
-test-fast: ready-dev ## Without torch, real processes and a browser
-	$(PY) -m pytest -m "not torch and not processes and not browser" $(ARGS)
+test-fast: ready-dev ## Without torch, real processes and a browser; all cores
+	$(PY) -m pytest -m "not torch and not processes and not browser" -n logical --dist loadfile $(ARGS) || [ $$? -eq 5 ]
 
 check: ready-dev ## Lint, format, types, import contracts, migrations, deployment settings
 	$(BIN)/ruff check .

@@ -77,7 +77,7 @@ async def test_trailers_are_no_headers(echo: Harness) -> None:
 
 async def test_a_pipeline_is_parsed_no_further_ahead_than_it_is_served(echo: Harness) -> None:
     raw = await Raw.open(echo)
-    count = 20_000
+    count = 8_000
     raw.writer.write(b"GET / HTTP/1.1\r\n\r\n" * count)
     longest = 0
     for _ in range(count):
