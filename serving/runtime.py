@@ -35,6 +35,8 @@ class Runtime:
     """What answers kept for repetition may take in Valkey, which has other work too."""
     batch_min_share: float = 0.05
     """Part of each device's time that waiting work of the `batch` class gets, whatever waits above it."""
+    has_hot_routes: bool = True
+    """False serves every request by plain ASGI: slower, for comparison and for doubt."""
 
 
 def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) -> Runtime:
@@ -59,6 +61,7 @@ def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) 
         max_body_bytes=_integer(environ, "TIDEGATE_MAX_BODY_BYTES", 16 << 20),
         idempotency_bytes=_integer(environ, "TIDEGATE_IDEMPOTENCY_MIB", 64) << 20,
         batch_min_share=_share(environ, "TIDEGATE_BATCH_MIN_SHARE", 0.05),
+        has_hot_routes=_integer(environ, "TIDEGATE_GATEWAY_HOT_ROUTES", 1) != 0,
     )
 
 

@@ -77,6 +77,7 @@ def _settings(process: Runtime, index: int, count: int) -> GatewaySettings:
         max_body_bytes=process.max_body_bytes,
         idempotency_bytes=process.idempotency_bytes,
         count=count,
+        has_hot_routes=process.has_hot_routes,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,11 +10,13 @@ import structlog
 
 from serving.errors import ClientClosedRequest, DataPlaneError, MethodNotAllowed, RouteNotFound
 from serving.gateway.asgi import AsgiInference
-from serving.gateway.exchange import Exchange, Headers, Receive, Scope, Send
+from serving.gateway.exchange import Exchange, Receive, Scope, Send
+from serving.gateway.hot import HotRoutes
 from serving.gateway.inference import Call, Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.once import OnceOnly
 from serving.gateway.protocols import oip, openai
+from serving.gateway.refusals import JSON_TYPE, Headers, closing, refusal
 from serving.gateway.routing import Router
 from serving.gateway.snapshot import Grant, Snapshot
 from serving.gateway.visit import RequestIds
@@ -23,7 +24,6 @@ from serving.telemetry.prometheus import CONTENT_TYPE, exposition
 
 log = structlog.get_logger("tidegate.gateway")
 
-JSON_TYPE = (b"content-type", b"application/json")
 Handler = Callable[[Exchange], Awaitable[None]]
 _encode = msgspec.json.Encoder().encode
 
@@ -38,6 +38,7 @@ class GatewayApp:
         self._asgi = AsgiInference(inference, once)
         self._metrics = metrics
         self._ids = RequestIds()
+        self.hot = HotRoutes(inference, self._ids)
         self._fixed: dict[str, tuple[str, Handler]] = {
             "/v1/embeddings": ("POST", self._embeddings),
             "/v1/models": ("GET", self._list_models),
@@ -167,20 +168,11 @@ class GatewayApp:
         await self._send(exchange, status, [JSON_TYPE], _encode(body))
 
     async def _refuse(self, exchange: Exchange, error: DataPlaneError) -> None:
-        is_openai = exchange.path.startswith("/v1/")
-        shape = openai.error if is_openai else oip.error
-        headers = [JSON_TYPE, *_error_headers(error, is_openai)]
-        if exchange.lane is not None:
-            headers.append((b"x-tidegate-model-version", exchange.lane.number_header))
-        headers.append((b"server-timing", b"total;dur=%.3f" % (exchange.elapsed_us() / 1000)))
-        await self._send(exchange, error.status, headers, shape(error, exchange.request_id))
+        headers, body = refusal(exchange, error, is_openai=exchange.path.startswith("/v1/"))
+        await self._send(exchange, error.status, headers, body)
 
     async def _send(self, exchange: Exchange, status: int, headers: Headers, body: bytes) -> None:
-        if status != 204:
-            headers.append((b"content-length", b"%d" % len(body)))
-        headers.append((b"x-request-id", exchange.request_id.encode()))
-        if exchange.trace is not None:
-            headers.append((b"traceparent", exchange.trace.traceparent.encode()))
+        headers += closing(exchange, body)[status == 204 :]  # nothing has no length
         if exchange.is_replayed:
             headers.append((b"idempotency-replayed", b"true"))
         await exchange.respond(status, headers, body)
@@ -193,17 +185,3 @@ def _parse_embeddings(body: bytes) -> tuple[Call, str]:
 
 def _allow(method: str) -> bytes:
     return b"GET, HEAD, OPTIONS" if method == "GET" else b"%b, OPTIONS" % method.encode()
-
-
-def _error_headers(error: DataPlaneError, is_openai: bool) -> Headers:
-    headers: Headers = []
-    if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_s))))
-        headers.append((b"retry-after-ms", b"%d" % max(1, math.ceil(error.retry_after_s * 1000))))
-    if error.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if error.status == 405:
-        headers.append((b"allow", str(error.numbers.get("allow", "")).encode()))
-    if is_openai and not error.is_retryable:
-        headers.append((b"x-should-retry", b"false"))
-    return headers

@@ -26,6 +26,8 @@ HEAD_TICKS = 10
 """Sweeps (one a second) a client may take to send its headers."""
 BODY_TICKS = 30
 """Sweeps a client may take for its body before the reader is woken and looks at its clock."""
+REST_TICKS = 75
+"""Sweeps a connection may lie at rest between two requests."""
 UNREAD_TICKS = 30
 """Sweeps an answer may lie unread without any progress."""
 EXTENSION = "tidegate.connection"
@@ -125,6 +127,8 @@ class Connection(HttpToolsProtocol):
     on_lost: Callable[[], None] | None = None
     """Called once when the client is gone; set by whoever works on its behalf now."""
     _head_bytes = 0
+    _is_at_rest = False
+    """Answered, and nothing came since. Counted in sweeps: a timer per answer costs 2 µs."""
     _linger_bytes = 0
     _linger_ticks = 0
     _plain_head = b""
@@ -173,8 +177,16 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        """What uvicorn does here, without its timer for keep-alive."""
         self.corked.flush()
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if self.corked.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._ticks, self._is_at_rest = 0, True
         if self._unfed and not self.pipeline:
             data, self._unfed = self._unfed, b""
             self._feed(data)
@@ -189,7 +201,8 @@ class Connection(HttpToolsProtocol):
             self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
+        if self._is_at_rest:
+            self._ticks, self._is_at_rest = 0, False
         for start in range(0, len(data), FEED_BYTES):
             if self.corked.is_lingering or self.corked.is_closing():
                 return
@@ -230,10 +243,15 @@ class Connection(HttpToolsProtocol):
             if self._linger_ticks > LINGER_TICKS:
                 self.corked.close()
             return
+        if self._is_at_rest:
+            self._ticks += 1
+            if self._ticks > REST_TICKS:
+                self.transport.close()
+            return
         cycle = self.cycle
         is_idle = cycle is None or cycle.response_complete
         is_reading_body = not is_idle and cycle.more_body
-        if self.timeout_keep_alive_task is not None or not (is_idle or is_reading_body):
+        if not (is_idle or is_reading_body):
             self._ticks = 0
             return
         seen = (cycle, is_reading_body)

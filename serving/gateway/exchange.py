@@ -9,13 +9,13 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from serving.errors import BodyTooLarge, ClientClosedRequest, DataPlaneError, InvalidRequest, RequestTimeout
 from serving.gateway.connections import EXTENSION, Connection, write_answer
+from serving.gateway.refusals import Headers
 from serving.gateway.tracecontext import trace_of
 from serving.gateway.visit import SMALL_BODY_BYTES, RequestIds, Visit
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 Keep = Callable[[bytes, bytes], Awaitable[None]]
 """Takes the header lines of a good answer, and its body."""
 

@@ -47,6 +47,8 @@ class GatewaySettings:
     """Answers kept in Valkey for repetition, all tenants together."""
     count: int = 1
     """Gateways that share the tenants' traffic: each grants its part of the limits."""
+    has_hot_routes: bool = True
+    """Whether inference is served at protocol level where it can be; else by plain ASGI alone."""
 
 
 class Gateway:
@@ -54,6 +56,7 @@ class Gateway:
 
     def __init__(self, seam: Seam, settings: GatewaySettings) -> None:
         self._seam = seam
+        self.has_hot_routes = settings.has_hot_routes
         self._snapshot = Snapshot()
         self._metrics = Metrics()
         self._router = Router(self._snapshot, self._metrics)

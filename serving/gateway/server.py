@@ -15,10 +15,10 @@ import uvicorn
 
 from serving.gateway.connections import Connection, tick_all
 from serving.gateway.gateway import Gateway
+from serving.gateway.hot_connection import HotConnection
 
 log = structlog.get_logger("tidegate.gateway.server")
 
-KEEP_ALIVE_S = 75
 GRACE_S = 30
 BACKLOG = 2048
 RESERVED_FILES = 256
@@ -53,7 +53,7 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, gateway: Gateway) -> None:
         config = uvicorn.Config(
             gateway.app,
-            http=Connection,
+            http=HotConnection if gateway.has_hot_routes else Connection,
             ws="none",
             lifespan="off",
             loop="uvloop",
@@ -64,7 +64,6 @@ class GatewayServer(uvicorn.Server):
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
         super().__init__(config)

@@ -1,14 +1,32 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 import uvloop
 
 from serving.worker.testing import EchoWorker
+from tests.serving.gateway import harness as harnesses
 from tests.serving.gateway.engines import FakeEncoder
 from tests.serving.gateway.harness import Harness, gateway
+
+BOTH_WAYS = ("hot", "asgi")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test that speaks to a gateway runs twice: over hot routes, and over plain ASGI alone."""
+    if inspect.iscoroutinefunction(metafunc.function) and "way" in metafunc.fixturenames:
+        metafunc.parametrize("way", BOTH_WAYS, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The way a test's requests come in."""
+    chosen: str = getattr(request, "param", "hot")
+    monkeypatch.setattr(harnesses, "has_hot_routes", chosen == "hot")
+    return chosen
 
 
 @pytest.fixture

@@ -41,6 +41,10 @@ ECHO_INPUTS = (TensorSpec(name="x", datatype="FP32", shape=(-1, -1)),)
 ECHO_OUTPUTS = (TensorSpec(name="y", datatype="FP32", shape=(-1, -1)),)
 
 
+has_hot_routes = True
+"""How gateways of this module serve inference; the fixture `way` changes it."""
+
+
 class Harness:
     """What a test talks to: `client` for HTTP, `seam` as the control plane, `gateway` for its insides."""
 
@@ -48,7 +52,11 @@ class Harness:
         self.directory = directory
         self.seam = MemorySeam()
         self.settings = GatewaySettings(
-            name="gateway:test:0", state_dir=directory, key_pepper=PEPPER, poll_interval_s=0.02
+            name="gateway:test:0",
+            state_dir=directory,
+            key_pepper=PEPPER,
+            poll_interval_s=0.02,
+            has_hot_routes=has_hot_routes,
         )
         self.token = ""
         self.url = ""

@@ -1,0 +1,137 @@
+"""A connection that recognises hot requests while it parses, and hands all others to the ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from serving.gateway.connections import Connection
+from serving.gateway.hot import RARE_HEADERS, HotRequest, is_small
+
+if TYPE_CHECKING:
+    from serving.gateway.app import GatewayApp
+
+
+class HotConnection(Connection):
+    """The ASGI scope of a request is made only when it is known to be needed."""
+
+    _hot: HotRequest | None = None
+    """The hot request whose body is being read."""
+    _body = b""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._routes = cast("GatewayApp", config.app).hot
+
+    # ------------------------------------------------------------ the parser's side
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._hot = hot = self._recognised()
+        if hot is None:
+            self._begin_asgi()
+            return
+        self._head_bytes = 0
+        self.cycle = hot  # type: ignore[assignment]
+        self.on_lost = hot.lose
+
+    def on_body(self, body: bytes) -> None:
+        if self._hot is None:
+            super().on_body(body)
+        else:
+            self._head_bytes = 0
+            self._body = self._body + body if self._body else body
+
+    def on_message_complete(self) -> None:
+        hot, self._hot = self._hot, None
+        if hot is None:
+            super().on_message_complete()
+            return
+        self._head_bytes = 0
+        body, self._body = self._body, b""
+        self._routes.hear(hot, body)
+
+    def _recognised(self) -> HotRequest | None:
+        """The request as a hot one, where it is one and nothing on this connection is open before it."""
+        parser, headers, cycle = self.parser, self.headers, self.cycle
+        route = self._routes.route(self.url)
+        if route is None or parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
+            return None
+        if (cycle is not None and not cycle.response_complete) or self.flow.write_paused:
+            return None
+        named = dict(headers)
+        if len(named) != len(headers) or not RARE_HEADERS.isdisjoint(named):
+            return None
+        if not is_small(named.get(b"content-length")):
+            return None
+        return HotRequest(self._routes, self, route, named, parser.should_keep_alive())
+
+    # ------------------------------------------------------------ bodies that come later
+
+    def _feed(self, data: bytes) -> None:
+        super()._feed(data)
+        hot = self._hot
+        if hot is not None and hot.grant is None and not self._routes.may_wait(hot):
+            self._hand_over()  # refused now, though its body is still to come
+
+    def tick(self) -> None:
+        if self._hot is not None:
+            self._hand_over()
+        super().tick()
+
+    def _hand_over(self) -> None:
+        """Let the ASGI application have a hot request that is not quite there: it knows how to wait."""
+        hot, self._hot = self._hot, None
+        body, self._body = self._body, b""
+        self.cycle, self.on_lost = None, None  # type: ignore[assignment]
+        if hot is None or self.corked.is_closing():
+            return
+        self.headers = list(hot.headers.items())
+        self._begin_asgi()
+        self.cycle.keep_alive = hot.keep_alive
+        if body:
+            super().on_body(body)
+
+    def _begin_asgi(self) -> None:
+        """The parser's callbacks so far, for uvicorn."""
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
+        super().on_headers_complete()
+
+    # ------------------------------------------------------------ out
+
+    def write_answer(self, hot: HotRequest, head: bytes, body: bytes) -> None:
+        """A whole answer in one write; `head` ends with its last header line and is of our own making."""
+        hot.response_complete = True
+        self.on_lost = None
+        if hot.disconnected:
+            return
+        tail = b"\r\n" if hot.keep_alive else b"connection: close\r\n\r\n"
+        self.corked.write_whole(b"".join((head, tail, body)))
+        if not hot.keep_alive:
+            self.corked.close()
+
+    def give_up(self, hot: HotRequest) -> None:
+        """Nobody waits for this answer."""
+        hot.response_complete = True
+        self.on_lost = None
+        if not hot.disconnected:
+            self.corked.close()
