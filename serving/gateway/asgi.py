@@ -66,12 +66,11 @@ class AsgiInference:
     async def _entered(self, exchange: Exchange, grant: Grant, lane: Lane, call: Call) -> None:
         payload = await self._steps.payload(lane, await self._inputs(exchange, lane, call))
         outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        pending = self._steps.send(
-            exchange, grant, lane, call, payload, lambda known: _resolve(outcome, known)
-        )
-        answer = await self._outcome(exchange, pending, outcome)
+        self._steps.send(exchange, grant, lane, call, payload, lambda known: _resolve(outcome, known))
+        answer = await self._outcome(exchange, outcome)
+        pending, payload = _answered(exchange)
         try:
-            head, body = await _encoded(call, lane, answer, payload)
+            head, body = await _encoded(call, pending.lane, answer, payload)
         except DataPlaneError:
             self._steps.count_unanswerable(pending, answer)
             raise
@@ -85,24 +84,30 @@ class AsgiInference:
             return call.inputs(lane.version)
         return await self._steps.turns.take(lane.tenant_id, lambda: call.inputs(lane.version))
 
-    async def _outcome(self, exchange: Exchange, pending: Pending, outcome: asyncio.Future[Answer]) -> Answer:
+    async def _outcome(self, exchange: Exchange, outcome: asyncio.Future[Answer]) -> Answer:
         """Waits for the one outcome; a client that leaves cancels what it asked for.
 
         Not so with an idempotency key: it will ask again, and the answer is kept for it.
         """
-        connection, abandon = exchange.connection, self._steps.dispatcher.abandon
+        connection, abandon = exchange.connection, self._steps.abandon
         if exchange.keep is not None:
             connection = None
         elif exchange.is_gone:  # it left while its text was tokenised
-            abandon(pending)
+            abandon(exchange)
         if connection is not None:
-            connection.on_lost = lambda: abandon(pending)
+            connection.on_lost = lambda: abandon(exchange)
         try:
             return await outcome
         finally:
             if connection is not None:
                 connection.on_lost = None
-            abandon(pending)  # no effect unless this task was cancelled
+            abandon(exchange)  # no effect unless this task was cancelled
+
+
+def _answered(exchange: Exchange) -> tuple[Pending, Payload]:
+    """The try that was answered: not always the first one."""
+    assert exchange.pending is not None and exchange.payload is not None
+    return exchange.pending, exchange.payload
 
 
 async def _encoded(call: Call, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:

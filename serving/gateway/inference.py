@@ -7,9 +7,10 @@ each visit that entered exactly one `leave`.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from serving.contract import SlaClass, VersionEntry
 from serving.errors import (
@@ -24,6 +25,7 @@ from serving.gateway import priority
 from serving.gateway.admission import TenantGate
 from serving.gateway.auth import Authenticator
 from serving.gateway.dispatch import Dispatcher
+from serving.gateway.fallback import Attempts
 from serving.gateway.inputs import Inputs, Texts, TokenLists, check_rows, pack_tokens
 from serving.gateway.large import Room, Turns
 from serving.gateway.metrics import Metrics
@@ -95,6 +97,7 @@ class Inference:
         self._usage = usage
         self._share = share
         self._gates: dict[str, TenantGate] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------ in
 
@@ -178,13 +181,61 @@ class Inference:
 
     def send(
         self, visit: Visit, grant: Grant, lane: Lane, call: Call, payload: Payload, on_outcome: OnOutcome
-    ) -> Pending:
-        """Raises `InvalidRequest` for a bad deadline, or as `Dispatcher.submit`."""
+    ) -> None:
+        """`visit.pending` is the newest try; what it answered is known to `visit.lane`.
+
+        Raises `InvalidRequest` for a bad deadline, or as `Dispatcher.submit`.
+        """
+        if lane.has_fallback:
+            substitute = self._router.fallback(grant, lane)
+            if substitute is not None and self.dispatcher.pool.is_ready(substitute.version.id):
+                Attempts(self, visit, lane, substitute, call, on_outcome).begin(payload)
+                return
+        self.submit(visit, lane, call, payload, on_outcome)
+
+    def submit(
+        self,
+        visit: Visit,
+        lane: Lane,
+        call: Call,
+        payload: Payload,
+        on_outcome: OnOutcome,
+        *,
+        has_substitute: bool = False,
+    ) -> None:
+        """One try. Raises as `send`."""
+        assert visit.grant is not None
         deadline = visit.started_ns / 1e9 + _deadline_s(lane, call, visit.headers)
         traceparent = "" if visit.trace is None else visit.trace.traceparent
-        pending = self.dispatcher.submit(lane, grant.key.id, payload, deadline, on_outcome, traceparent)
-        visit.payload, visit.pending = payload, pending
-        return pending
+        visit.payload = payload
+        visit.pending = self.dispatcher.submit(
+            lane,
+            visit.grant.key.id,
+            payload,
+            deadline,
+            on_outcome,
+            traceparent,
+            has_substitute=has_substitute,
+        )
+
+    def move(self, visit: Visit, lane: Lane) -> None:
+        """From now on the visit is one of that lane."""
+        if visit.lane is not None and visit.gate is not None:
+            visit.lane.series.pending -= 1
+            lane.series.pending += 1
+        visit.lane = lane
+
+    def abandon(self, visit: Visit) -> None:
+        """The client is gone: whatever was sent for it is cancelled, and nothing more will be sent."""
+        visit.is_abandoned = True
+        if visit.pending is not None:
+            self.dispatcher.abandon(visit.pending)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work of a request that nobody waits for as a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ------------------------------------------------------------ out
 
@@ -201,6 +252,9 @@ class Inference:
         used.tokens += payload.tokens
         used.device_us += stages.device_us
         receipt = receipt_lines(visit.request_id, lane, stages, times)
+        if visit.fallback is not None:
+            self.dispatcher.pool.of(visit.fallback.lane.version.id).fell_back(visit.fallback.reason)
+            receipt += visit.fallback.header_line()
         if visit.trace is not None:
             receipt += b"traceparent: %b\r\n" % visit.trace.traceparent.encode()
         return b"%bcontent-length: %d\r\n%b" % (head, len(body), receipt)

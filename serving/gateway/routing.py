@@ -29,6 +29,7 @@ class Lane:
         "_row_us",
         "_token_us",
         "deadline_s",
+        "has_fallback",
         "max_wait_us",
         "model",
         "model_json",
@@ -52,6 +53,7 @@ class Lane:
         self.version = version
         self.number_header = b"%d" % version.number
         self.profile = profile
+        self.has_fallback = bool(version.fallback_version_id or version.fallback_model)
         self.rank = RANK[profile.sla_class]
         self.series = series
         self.deadline_s = profile.deadline_ms / 1000
@@ -120,6 +122,29 @@ class Router:
             profile = msgspec.structs.replace(lane.profile, sla_class=sla_class)
             lowered = self._lanes[key] = self._build(lane.tenant_id, lane.version, endpoint, profile)
         return lowered
+
+    def fallback(self, grant: Grant, lane: Lane) -> Lane | None:
+        """Where the lane's requests may be answered instead: under the profile they were asked with.
+
+        None when there is no such version, or when this key may not use its model.
+        """
+        version = self._fallback_version(lane.version)
+        model = self._snapshot.models.get(version.model) if version is not None else None
+        if version is None or model is None or version.id == lane.version.id or not grant.may_use(model):
+            return None
+        endpoint, profile = lane.series.labels.endpoint, lane.profile
+        key = (lane.tenant_id, version.id, endpoint, profile.sla_class, "instead of", lane.version.id)
+        found = self._lanes.get(key)
+        if found is None:
+            found = self._lanes[key] = self._build(lane.tenant_id, version, endpoint, profile)
+        return found
+
+    def _fallback_version(self, version: VersionEntry) -> VersionEntry | None:
+        version_id = version.fallback_version_id
+        if version_id is None and version.fallback_model is not None:
+            model = self._snapshot.models.get(version.fallback_model)
+            version_id = None if model is None else _by_weight(model)
+        return None if version_id is None else self._snapshot.versions.get(version_id)
 
     def _build(self, tenant_id: str, version: VersionEntry, endpoint: str, profile: ProfileEntry) -> Lane:
         series = self._metrics.series(

@@ -78,6 +78,9 @@ class ServedVersion:
             self._load_s = min(LONGEST_LOAD_S, now - self._gone_at)
             self._gone_at = None
 
+    def fell_back(self, reason: str) -> None:
+        self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
+
     def retry_after_s(self, now: float) -> float:
         """When a replica of the version should be back, from how long it took before."""
         gone_s = 0.0 if self._gone_at is None else now - self._gone_at

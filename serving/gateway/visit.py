@@ -11,6 +11,7 @@ from serving.gateway.tracecontext import Trace, trace_of
 
 if TYPE_CHECKING:
     from serving.gateway.admission import TenantGate
+    from serving.gateway.fallback import Fallback
     from serving.gateway.pending import Payload, Pending
     from serving.gateway.routing import Lane
     from serving.gateway.snapshot import Grant
@@ -44,9 +45,11 @@ class Visit:
 
     __slots__ = (
         "endpoint",
+        "fallback",
         "gate",
         "grant",
         "headers",
+        "is_abandoned",
         "lane",
         "payload",
         "pending",
@@ -68,6 +71,10 @@ class Visit:
         """Set between entering and leaving: whoever clears it owes the gate its `leave`."""
         self.payload: Payload | None = None
         self.pending: Pending | None = None
+        """The newest try."""
+        self.fallback: Fallback | None = None
+        """Set when something else answered than what was asked."""
+        self.is_abandoned = False
         self.trace: Trace | None = trace_of(headers)
         """Where the client sent one, or the gateway records one."""
 

@@ -213,14 +213,17 @@ async def gateway(*, is_started: bool = True) -> AsyncIterator[Harness]:
                 await harness.stop()
 
 
-def write_tokenizer(directory: Path) -> None:
-    """Whole words `w0` … `w99` as ids 3 … 102, between [CLS] and [SEP]; anything else is [UNK]."""
+def write_tokenizer(directory: Path, first: int = 0) -> None:
+    """Whole words `w0` … `w99` as ids 3 … 102, between [CLS] and [SEP]; anything else is [UNK].
+
+    `first` is added to every id.
+    """
     words = ["[UNK]", "[CLS]", "[SEP]", *(f"w{index}" for index in range(100))]
-    vocabulary = {word: index for index, word in enumerate(words)}
+    vocabulary = {word: first + index for index, word in enumerate(words)}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", first + 1), ("[SEP]", first + 2)]
     )
     directory.mkdir(exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
