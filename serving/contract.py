@@ -170,6 +170,35 @@ class ValidationEntry(Frozen, frozen=True, tag="validation"):
     attempt: int = 1
 
 
+OptionValue = str | int | float | bool
+
+
+class SampleTensor(Frozen, frozen=True):
+    """One named input of a tuning run: `data` flat and row-major, the batch dimension first."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: tuple[OptionValue, ...]
+
+
+class TuningEntry(Frozen, frozen=True, tag="tuning"):
+    """Key: tuning id (`tun_…`). Asks the agent on `host` to measure a version under each of `candidates`.
+
+    They run in order, each in a process of its own; the first one is what the others are compared with.
+    """
+
+    id: str
+    version_id: str
+    host: str
+    candidates: tuple[dict[str, OptionValue], ...]
+    """Complete engine options of each candidate."""
+    device: str = "cpu"
+    texts: tuple[str, ...] = ()
+    tensors: tuple[SampleTensor, ...] = ()
+    """Samples for text engines and for others; the worker has its own when there are none."""
+
+
 ConfigBody = (
     TenantEntry
     | KeyEntry
@@ -179,6 +208,7 @@ ConfigBody = (
     | BindingEntry
     | DeploymentEntry
     | ValidationEntry
+    | TuningEntry
 )
 
 
@@ -262,6 +292,8 @@ class HostReport(Frozen, frozen=True, tag="host"):
     replica_dir: str
     """Directory in which this host's replica sockets live."""
     at: float = 0.0
+    features: tuple[str, ...] = ()
+    """What its workers can use: `bf16` and `int8` (instructions of the CPU), `compiler`, `onnxruntime`, …"""
 
 
 class MeasuredPoint(Frozen, frozen=True):
@@ -288,7 +320,46 @@ class ValidationReport(Frozen, frozen=True, tag="validation"):
     """Sentences for a person on how the engine executes the version there, and why."""
 
 
-ReportBody = UsageReport | ReplicaReport | HostReport | ValidationReport | EventReport
+class Agreement(Frozen, frozen=True):
+    """How far a candidate's answers are from the reference's on the same samples; None where it means nothing."""
+
+    cosine_min: float | None = None
+    """Of the worst row, over outputs that are vectors."""
+    cosine_mean: float | None = None
+    max_abs_error: float | None = None
+    """Over every real number of every output."""
+    label_agreement: float | None = None
+    """Share of rows whose discrete outputs (texts, whole numbers) are all the same."""
+
+
+class TuningRow(Frozen, frozen=True):
+    """What was measured of one candidate, or the reason it could not be."""
+
+    index: int
+    ok: bool
+    reason: str = ""
+    rows_per_s: dict[int, float] = {}
+    """By rows of a batch: 1, 8, 32, as far as the engine takes them."""
+    p50_ms: float | None = None
+    """Of a batch of one row."""
+    memory_bytes: int | None = None
+    load_s: float | None = None
+    """Load and warm-up."""
+    agreement: Agreement | None = None
+    notes: tuple[str, ...] = ()
+
+
+class TuningReport(Frozen, frozen=True, tag="tuning"):
+    """Progress of a tuning run: it began (no row), one more candidate, or its end."""
+
+    tuning_id: str
+    row: TuningRow | None = None
+    is_done: bool = False
+    reason: str = ""
+    """Why it ended early; empty when every candidate had its turn."""
+
+
+ReportBody = UsageReport | ReplicaReport | HostReport | ValidationReport | EventReport | TuningReport
 
 
 class Report(msgspec.Struct, frozen=True):

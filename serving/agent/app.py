@@ -13,12 +13,14 @@ import msgspec
 import structlog
 
 from serving.agent.configuration import Configuration
-from serving.agent.devices import devices, memory_bytes
+from serving.agent.devices import devices, features, memory_bytes
 from serving.agent.epochs import Epochs
 from serving.agent.launchers import Handle, Job, Launcher
+from serving.agent.measuring import Bounds
 from serving.agent.states import Action, Drain, Kill, Start
 from serving.agent.supervisor import DRAIN_TIMEOUT_S, Supervisor
-from serving.agent.validations import TIMEOUT_S, Bounds, Validations
+from serving.agent.tunings import CANDIDATE_TIMEOUT_S, Tunings
+from serving.agent.validations import TIMEOUT_S, Validations
 from serving.contract import ConfigChange, EventReport, HostReport, ReplicaState
 from serving.rotation import rotate_when_large
 from serving.runtime import Runtime
@@ -82,16 +84,27 @@ class Agent:
             self._on_changes,
             poll_interval_s=runtime.poll_interval_s,
         )
-        bounds = Bounds(TIMEOUT_S, int(memory_bytes() * VALIDATION_MEMORY_SHARE))
+        core, turn = cores[0] if cores else None, asyncio.Lock()
+        memory = int(memory_bytes() * VALIDATION_MEMORY_SHARE)
         self._validations = Validations(
-            launcher, self._log_dir, bounds, self._outbox.put, cores[0] if cores else None
+            launcher, self._log_dir, Bounds(TIMEOUT_S, memory), self._outbox.put, core, turn
+        )
+        self._tunings = Tunings(
+            launcher,
+            self._log_dir,
+            own_dir / "tuning",
+            Bounds(CANDIDATE_TIMEOUT_S, memory),
+            self._outbox.put,
+            core,
+            turn,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
         self._replica_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._outbox.start()
         await self._follower.start()
-        tasks = [asyncio.create_task(self._validations.run_forever()), asyncio.create_task(self._heartbeat())]
+        forever = (self._validations.run_forever, self._tunings.run_forever, self._heartbeat)
+        tasks = [asyncio.create_task(run()) for run in forever]
         stopping = asyncio.create_task(self._wake_at(stop))
         try:
             while not stop.is_set():
@@ -199,6 +212,7 @@ class Agent:
         versions = self._configuration.versions
         self.supervisor.want(self._configuration.replicas(), versions, time.monotonic())
         self._validations.want(self._configuration.validations(), versions)
+        self._tunings.want(self._configuration.tunings(), versions)
         self._wake.set()
 
     def _on_line(self, key: tuple[str, int], line: bytes) -> None:
@@ -245,7 +259,7 @@ class Agent:
         self._wake.set()
 
     async def _heartbeat(self) -> None:
-        found = await asyncio.to_thread(devices)
+        found, able = await asyncio.to_thread(lambda: (devices(), features()))
         while True:
             self._outbox.put(
                 HostReport(
@@ -254,6 +268,7 @@ class Agent:
                     devices=found,
                     replica_dir=str(self._replica_dir),
                     at=time.time(),
+                    features=able,
                 )
             )
             for path in self._logs:

@@ -9,20 +9,22 @@ from serving.contract import (
     ConfigChange,
     DeploymentEntry,
     ReplicaSpec,
+    TuningEntry,
     ValidationEntry,
     VersionEntry,
 )
 
 
 class Configuration:
-    """Deployments, versions and validations, by key."""
+    """Deployments, versions, validations and tunings, by key."""
 
-    KINDS: ClassVar = ("deployment", "version", "validation")
+    KINDS: ClassVar = ("deployment", "version", "validation", "tuning")
 
     def __init__(self, host: str) -> None:
         self._host = host
         self._deployments: dict[str, DeploymentEntry] = {}
         self._validations: dict[str, ValidationEntry] = {}
+        self._tunings: dict[str, TuningEntry] = {}
         self.versions: dict[str, VersionEntry] = {}
 
     def apply(self, changes: Iterable[ConfigChange]) -> None:
@@ -39,12 +41,15 @@ class Configuration:
                 self.versions[change.key] = entry
             case ValidationEntry() as entry:
                 self._validations[change.key] = entry
+            case TuningEntry() as entry:
+                self._tunings[change.key] = entry
 
     def _forget(self, kind: str, key: str) -> None:
         held: dict[str, dict] = {
             "deployment": self._deployments,
             "version": self.versions,
             "validation": self._validations,
+            "tuning": self._tunings,
         }
         held.get(kind, {}).pop(key, None)
 
@@ -55,3 +60,6 @@ class Configuration:
 
     def validations(self) -> dict[str, ValidationEntry]:
         return {key: entry for key, entry in self._validations.items() if entry.host == self._host}
+
+    def tunings(self) -> dict[str, TuningEntry]:
+        return {key: entry for key, entry in self._tunings.items() if entry.host == self._host}

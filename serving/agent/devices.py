@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 from pathlib import Path
 
 import psutil
@@ -10,6 +12,7 @@ import pynvml
 
 from serving.contract import DeviceInfo
 
+_CPU_INFO = Path("/proc/cpuinfo")
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -22,6 +25,29 @@ def memory_bytes() -> int:
     """Of the machine, or of the container when that is less."""
     total = psutil.virtual_memory().total
     return min([total, *filter(None, map(_limit, _CGROUP_LIMITS))])
+
+
+def features() -> tuple[str, ...]:
+    """What workers of this host can use beyond the ordinary: instructions, a compiler, optional libraries."""
+    flags = _cpu_flags()
+    found = {
+        "bf16": bool(flags & {"avx512_bf16", "amx_bf16", "bf16"}),
+        "int8": bool(flags & {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"}),
+        "compiler": any(map(shutil.which, ("c++", "g++", "clang++"))),
+        "onnxruntime": importlib.util.find_spec("onnxruntime") is not None,
+        "onnxscript": importlib.util.find_spec("onnxscript") is not None,
+    }
+    return tuple(name for name, is_there in found.items() if is_there)
+
+
+def _cpu_flags() -> set[str]:
+    """`flags` of x86, `Features` of ARM, as Linux lists them."""
+    try:
+        lines = _CPU_INFO.read_text().splitlines()
+    except OSError:
+        return set()
+    listed = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return set(listed.partition(":")[2].split())
 
 
 def _cpu() -> DeviceInfo:

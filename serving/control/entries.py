@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from serving.contract import (
@@ -23,6 +23,7 @@ from serving.contract import (
     ReplicaSpec,
     SlaClass,
     TenantEntry,
+    TuningEntry,
     ValidationEntry,
     VersionEntry,
     WeightedVersion,
@@ -30,6 +31,8 @@ from serving.contract import (
 from serving.control.catalog.models import Model, Version
 from serving.control.fleet.models import Deployment, Replica
 from serving.control.profiles.models import ProfileBinding, SlaProfile
+from serving.control.tuning import states as tuning_states
+from serving.control.tuning.models import TuningRun
 from tenants.models import ApiKey, Tenant
 from tenants.scoping import all_tenants
 
@@ -141,7 +144,7 @@ def version(version_id: str) -> VersionEntry | None:
     """Only what somebody must serve or validate now is published."""
     row = Version.objects.select_related("model", "artifact").filter(pk=version_id).first()
     is_deployed = Replica.objects.filter(version_id=version_id, is_wanted=True).exists()
-    if row is None or not (is_deployed or row.state == "validating"):
+    if row is None or not (is_deployed or row.state == "validating" or _active_tunings(row).exists()):
         return None
     return VersionEntry(
         id=row.pk,
@@ -164,6 +167,25 @@ def validation(version_id: str) -> ValidationEntry | None:
     if row is None:
         return None
     return ValidationEntry(version_id=row.pk, host=row.validation_host, attempt=row.validation_attempt)
+
+
+def tuning(run_id: str) -> TuningEntry | None:
+    row = TuningRun.objects.filter(pk=run_id, state__in=tuning_states.ACTIVE).first()
+    if row is None:
+        return None
+    return TuningEntry(
+        id=row.pk,
+        version_id=row.version_id,
+        host=row.host,
+        device=row.device,
+        candidates=tuple(candidate.options for candidate in row.in_order()),
+        texts=tuple(row.texts),
+        tensors=row.sample_tensors(),
+    )
+
+
+def _active_tunings(row: Version) -> QuerySet[TuningRun]:
+    return row.tunings.filter(state__in=tuning_states.ACTIVE)
 
 
 def deployment(deployment_id: str) -> DeploymentEntry | None:
@@ -230,7 +252,9 @@ def _all_models() -> dict[str, ConfigBody | None]:
 
 
 def _all_versions() -> dict[str, ConfigBody | None]:
-    is_served = Q(replicas__is_wanted=True) | Q(state="validating")
+    is_served = (
+        Q(replicas__is_wanted=True) | Q(state="validating") | Q(tunings__state__in=tuning_states.ACTIVE)
+    )
     served = Version.objects.order_by().filter(is_served).values_list("pk", flat=True).distinct()
     return {version_id: version(version_id) for version_id in served}
 
@@ -245,6 +269,11 @@ def _all_validations() -> dict[str, ConfigBody | None]:
     return {version_id: validation(version_id) for version_id in validating}
 
 
+def _all_tunings() -> dict[str, ConfigBody | None]:
+    active = TuningRun.objects.filter(state__in=tuning_states.ACTIVE).values_list("pk", flat=True)
+    return {run_id: tuning(run_id) for run_id in active}
+
+
 _ALL: dict[str, Callable[[], dict[str, ConfigBody | None]]] = {
     "tenant": _all_tenants,
     "key": _all_keys,
@@ -254,4 +283,5 @@ _ALL: dict[str, Callable[[], dict[str, ConfigBody | None]]] = {
     "version": _all_versions,
     "deployment": _all_deployments,
     "validation": _all_validations,
+    "tuning": _all_tunings,
 }

@@ -15,6 +15,7 @@ from serving.control import publish, reports
 from serving.control.catalog import validation
 from serving.control.fleet import hosts, placing
 from serving.control.leadership import Leadership
+from serving.control.tuning import actions as tuning
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +44,7 @@ def control_steps() -> list[Step]:
         Step("fleet.hosts", hosts.step),
         Step("fleet.placement", placing.step),
         Step("catalog.validation", validation.step),
+        Step("tuning", tuning.step),
         Step("publish.everything", lambda now: publish.everything(), every_s=30.0),
     ]
 

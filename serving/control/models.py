@@ -5,6 +5,7 @@ from serving.control.fleet.models import Deployment, Host, Replica
 from serving.control.profiles.models import ProfileBinding, SlaProfile
 from serving.control.seam_tables import ConfigClock, ConfigEntry, ReportRow
 from serving.control.task_outbox import TaskOutbox
+from serving.control.tuning.models import TuningCandidate, TuningRun
 
 __all__ = [
     "Artifact",
@@ -20,5 +21,7 @@ __all__ = [
     "ReportRow",
     "SlaProfile",
     "TaskOutbox",
+    "TuningCandidate",
+    "TuningRun",
     "Version",
 ]

@@ -36,6 +36,7 @@ SOURCES: dict[str, Source] = {
     "version": entries.version,
     "deployment": entries.deployment,
     "validation": entries.validation,
+    "tuning": entries.tuning,
 }
 """Kind → how its entry is computed from the rows; None where none should exist."""
 
@@ -75,6 +76,11 @@ def version(row: Version | str) -> None:
 def validation(row: Version | str) -> None:
     """Asks for, or withdraws, a validation run."""
     refresh("validation", _key(row))
+
+
+def tuning(run_id: str) -> None:
+    """Asks for, or withdraws, a tuning run."""
+    refresh("tuning", run_id)
 
 
 def deployment(row: Deployment) -> None:

@@ -16,6 +16,7 @@ from serving.contract import (
     HostReport,
     ReplicaReport,
     ReportBody,
+    TuningReport,
     UsageReport,
     ValidationReport,
     decode_report,
@@ -23,6 +24,7 @@ from serving.contract import (
 from serving.control.catalog.validation import record_validation
 from serving.control.fleet import events, hosts, replicas
 from serving.control.seam_tables import ReportRow
+from serving.control.tuning.actions import record_tuning
 from tenants.usage import record_usage
 
 log = structlog.get_logger(__name__)
@@ -50,12 +52,17 @@ def _apply_validation(row: ReportRow, body: ValidationReport) -> None:
     record_validation(body)
 
 
+def _apply_tuning(row: ReportRow, body: TuningReport) -> None:
+    record_tuning(body)
+
+
 APPLY: Mapping[type[ReportBody], Apply] = {
     UsageReport: _apply_usage,
     ReplicaReport: _apply_replica,
     HostReport: _apply_host,
     ValidationReport: _apply_validation,
     EventReport: _apply_event,
+    TuningReport: _apply_tuning,
 }
 
 

@@ -6,7 +6,7 @@ delivered waits in the spool file. Memory and disk are bounded:
 - replica and host reports: only the latest per replica or host waits;
 - usage: rows of the same minute and dimension are added up while they wait; beyond `max_usage_rows`
   minutes are folded into hours (sums stay exact). Usage is never dropped.
-- validation reports: rare, all of them wait.
+- validation and tuning reports: rare, all of them wait.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from serving.contract import (
     ReplicaReport,
     Report,
     ReportBody,
+    TuningReport,
     UsageReport,
     UsageRow,
     ValidationReport,
@@ -251,13 +252,18 @@ class ReportOutbox:
             await asyncio.to_thread(self._spool.remove)
 
 
-def _slot(body: ReplicaReport | HostReport | ValidationReport | EventReport) -> tuple[str, ...]:
+def _slot(
+    body: ReplicaReport | HostReport | ValidationReport | EventReport | TuningReport,
+) -> tuple[str, ...]:
     if isinstance(body, ReplicaReport):
         return ("replica", body.replica_id)
     if isinstance(body, HostReport):
         return ("host", body.host)
     if isinstance(body, EventReport):
         return ("event", body.replica_id, body.event)
+    if isinstance(body, TuningReport):
+        index = "" if body.row is None else str(body.row.index)
+        return ("tuning", body.tuning_id, index, str(body.is_done))
     return ("validation", body.version_id, str(body.attempt))
 
 

@@ -1,4 +1,4 @@
-"""`python -m serving.worker --spec FILE [--validate]`: serve one version, or measure it once and exit."""
+"""`python -m serving.worker --spec FILE [--validate | --tune]`: serve one version, or measure it once and exit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from serving.parenting import die_with_parent
 from serving.worker.app import Worker
 from serving.worker.control import ControlChannel, StateLine
 from serving.worker.spec import SpecError, WorkerSpec, read
+from serving.worker.tuning.candidate import measure
 from serving.worker.validate import validate
 
 log = structlog.get_logger(__name__)
+
+NICENESS_OF_TUNING = 10
+"""It runs beside replicas that serve: they go first."""
 
 
 def main() -> int:
@@ -37,6 +41,8 @@ def main() -> int:
     structlog.contextvars.bind_contextvars(replica=spec.replica_id, version=spec.version.id)
     if arguments.validate:
         return _validate(spec, control)
+    if arguments.tune:
+        return _tune(spec, control)
     return uvloop.run(_serve(spec, control))
 
 
@@ -58,6 +64,17 @@ def _validate(spec: WorkerSpec, control: ControlChannel) -> int:
     return 0 if report.ok else 1
 
 
+def _tune(spec: WorkerSpec, control: ControlChannel) -> int:
+    if spec.tuning is None:
+        log.error("worker.wrong_spec", error="--tune needs a tuning in the spec")
+        return 2
+    os.nice(NICENESS_OF_TUNING)
+    row = measure(spec, spec.tuning)
+    control.send(row)
+    log.info("worker.tuned", index=row.index, ok=row.ok, reason=row.reason)
+    return 0 if row.ok else 1
+
+
 def _prepare_process(spec: WorkerSpec) -> None:
     """Before torch is imported: it reads these once. No hub, no network, as many threads as agreed."""
     if spec.cpu_core is not None:
@@ -74,7 +91,9 @@ def _prepare_process(spec: WorkerSpec) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m serving.worker", description=__doc__)
     parser.add_argument("--spec", type=Path, required=True, help="JSON file that says what to serve")
-    parser.add_argument("--validate", action="store_true", help="load, warm up, measure, report, exit")
+    runs = parser.add_mutually_exclusive_group()
+    runs.add_argument("--validate", action="store_true", help="load, warm up, measure, report, exit")
+    runs.add_argument("--tune", action="store_true", help="the same for one candidate of a tuning run")
     return parser.parse_args()
 
 

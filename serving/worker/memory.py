@@ -29,3 +29,12 @@ def settle() -> None:
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in musl
     if malloc_trim is not None:
         malloc_trim(0)
+
+
+def device_bytes(device: str, before_bytes: int) -> int:
+    """What a replica needs on its device: the process's growth, or the peak of the CUDA allocator."""
+    if device.startswith("cuda"):
+        from serving.worker.engines import torch_device
+
+        return torch_device.peak_bytes(device)
+    return max(0, resident_bytes() - before_bytes)

@@ -6,15 +6,25 @@ from pathlib import Path
 
 import msgspec
 
-from serving.contract import VersionEntry
+from serving.contract import SampleTensor, VersionEntry
 
 
 class SpecError(ValueError):
     """The spec file is missing or is not a spec."""
 
 
+class TuningSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Which candidate of a tuning run this process measures, on what, and where the reference's answers are."""
+
+    index: int
+    reference: str
+    """Path of a file: candidate 0 writes it, the others read it."""
+    texts: tuple[str, ...] = ()
+    tensors: tuple[SampleTensor, ...] = ()
+
+
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica of one version, or (`--validate`) one validation run, which has no address."""
+    """One replica of one version, or one run of `--validate` or `--tune`, which have no address."""
 
     version: VersionEntry
     replica_id: str = ""
@@ -28,6 +38,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Part of the device's time promised to waiting work of the `batch` class."""
     attempt: int = 1
     """Of a validation; echoed in its report."""
+    tuning: TuningSpec | None = None
 
 
 def read(path: Path) -> WorkerSpec:

@@ -13,10 +13,10 @@ import structlog
 
 from serving.contract import MeasuredPoint, ValidationReport
 from serving.errors import DataPlaneError
-from serving.worker import artifact, engines, memory
+from serving.worker import artifact, engines, memory, whole_batch
 from serving.worker.curve import fit
 from serving.worker.engines.batching import buckets
-from serving.worker.engines.contract import DeviceLost, Engine, EngineInput, LoadFailed, Outcome
+from serving.worker.engines.contract import DeviceLost, Engine, EngineInput, LoadFailed
 from serving.worker.spec import WorkerSpec
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,7 @@ def _measure(spec: WorkerSpec, engine: Engine) -> ValidationReport:
         outputs=outputs,
         cost=fit(points),
         points=points,
-        memory_bytes=_memory_bytes(spec.device, before_bytes),
+        memory_bytes=memory.device_bytes(spec.device, before_bytes),
         load_s=round(loaded - began, 3),
         warm_up_s=round(warm - loaded, 3),
         notes=engine.notes(),
@@ -108,33 +108,10 @@ def _sizes(engine: Engine) -> Sequence[tuple[int, int]]:
 
 
 def _times_ms(engine: Engine, item: EngineInput) -> list[float]:
-    _run(engine, item)  # a shape that warm-up did not cover is compiled here
+    whole_batch.run(engine, [item])  # a shape that warm-up did not cover is compiled here
     times: list[float] = []
     while len(times) < LEAST_RUNS or (len(times) < MOST_RUNS and sum(times) < ENOUGH_S * 1e3):
         began = time.perf_counter()
-        _run(engine, item)
+        whole_batch.run(engine, [item])
         times.append((time.perf_counter() - began) * 1e3)
     return times
-
-
-def _run(engine: Engine, item: EngineInput) -> None:
-    """Raises what the engine raises, also when it returns the error as the item's outcome."""
-    run = engine.run([item])
-    while True:
-        try:
-            next(run)
-        except StopIteration as stop:
-            outcomes: list[Outcome] = stop.value
-            break
-    for outcome in outcomes:
-        if isinstance(outcome, DataPlaneError):
-            raise outcome
-
-
-def _memory_bytes(device: str, before_bytes: int) -> int:
-    """What a replica needs on its device: the process's growth, or the peak of the CUDA allocator."""
-    if device.startswith("cuda"):
-        from serving.worker.engines import torch_device
-
-        return torch_device.peak_bytes(device)
-    return max(0, memory.resident_bytes() - before_bytes)

@@ -44,6 +44,7 @@ __all__ = [
     "create_model",
     "grant_model",
     "record_validation",
+    "register_variant",
     "register_version",
     "request_validation",
     "revoke_grant",
@@ -140,21 +141,28 @@ def register_version(
     chosen = _options(name, options or {})
     received = _receive(source, name, chosen) if source is not None else None
     with transaction.atomic():
-        locked = _locked(model)
-        locked.last_number += 1
-        locked.save(update_fields=["last_number"])
-        version = Version(
-            model=locked,
-            number=locked.last_number,
+        return _registered(
+            by,
+            model,
             engine=name,
             artifact=_artifact(received, by) if received else None,
             options=received.options if received else chosen,
             price_micro_per_device_hour=price_micro_per_device_hour,
-            created_by=by.name,
         )
-        save_valid(version)
-        record(by=by, action="version.registered", target=version, after=_facts(version))
-    return version
+
+
+@transaction.atomic
+def register_variant(*, by: Actor, version: Version, options: Mapping[str, Any]) -> Version:
+    """A new version of the same artifact, engine and price with other options. Raises `Invalid` by option."""
+    require(by, Right.MANAGE_MODELS)
+    return _registered(
+        by,
+        version.model,
+        engine=version.engine,
+        artifact=version.artifact,
+        options=_options(cast(EngineName, version.engine), options),
+        price_micro_per_device_hour=version.price_micro_per_device_hour,
+    )
 
 
 @transaction.atomic
@@ -218,6 +226,17 @@ def set_alias(*, by: Actor, model: Model, alias: str, version: Version) -> Model
 def _locked(model: Model) -> Model:
     """The model's row, locked until the transaction ends: numbers, grants and aliases change one by one."""
     return Model.objects.select_for_update().get(pk=model.pk)
+
+
+def _registered(by: Actor, model: Model, **values: Any) -> Version:
+    """The model's next version, inside the caller's transaction."""
+    locked = _locked(model)
+    locked.last_number += 1
+    locked.save(update_fields=["last_number"])
+    version = Version(model=locked, number=locked.last_number, created_by=by.name, **values)
+    save_valid(version)
+    record(by=by, action="version.registered", target=version, after=_facts(version))
+    return version
 
 
 def _checked(engine: str, source: object | None, price: int) -> EngineName:

@@ -43,6 +43,7 @@ def record_heartbeat(report: HostReport, received_at: datetime) -> None:
         return
     host.epoch = report.epoch
     host.devices = msgspec.to_builtins(report.devices)
+    host.features = list(report.features)
     host.replica_dir = report.replica_dir
     host.last_seen_at = max(host.last_seen_at, received_at)
     host.save()

@@ -24,6 +24,8 @@ class Host(models.Model):
     name = models.CharField(max_length=200, unique=True)
     epoch = models.BigIntegerField(default=0)
     devices = models.JSONField(default=list)
+    features = models.JSONField(default=list, blank=True)
+    """What its workers can use beyond the ordinary, as its agent found it."""
     replica_dir = models.CharField(max_length=400)
     last_seen_at = models.DateTimeField()
     created_at = models.DateTimeField(auto_now_add=True)

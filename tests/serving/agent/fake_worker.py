@@ -22,6 +22,9 @@ def main() -> None:
     if "--validate" in sys.argv:
         validate(control, spec, options)
         return
+    if "--tune" in sys.argv:
+        tune(control, spec, options)
+        return
     if options.get("crash"):
         print("Traceback: the artifact has no weights", flush=True)
         sys.exit(3)
@@ -50,6 +53,17 @@ def validate(control: socket.socket, spec: dict, options: dict) -> None:
         sys.exit(1)
     body = {"type": "validation", "version_id": spec["version"]["id"], "attempt": 1, "ok": True}
     control.sendall(json.dumps(body).encode() + b"\n")
+
+
+def tune(control: socket.socket, spec: dict, options: dict) -> None:
+    if options.get("hang"):
+        time.sleep(600)
+    if options.get("crash"):
+        print("ValueError: unsupported architecture", flush=True)
+        sys.exit(1)
+    say(control, state="loading")
+    index, rate = spec["tuning"]["index"], {"1": 10.0 * spec["threads"]}
+    say(control, index=index, ok=not options.get("refuse"), reason=options.get("refuse", ""), rows_per_s=rate)
 
 
 def say(control: socket.socket, **fields: object) -> None:

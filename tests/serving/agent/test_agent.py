@@ -17,7 +17,8 @@ import pytest
 from serving.agent.app import Agent, cores_from
 from serving.agent.epochs import Epochs
 from serving.agent.launchers.local import WORKER_COMMAND, LocalLauncher
-from serving.agent.validations import Bounds, Validations
+from serving.agent.measuring import Bounds
+from serving.agent.validations import Validations
 from serving.contract import (
     DeploymentEntry,
     EventReport,
