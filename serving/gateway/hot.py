@@ -154,10 +154,10 @@ class HotRoutes:
 
     def lose(self, request: HotRequest) -> None:
         """The client left: what waits at a worker is cancelled, what still waited for its body is counted."""
-        if request.pending is not None:
-            self._steps.dispatcher.abandon(request.pending)
-        elif request.more_body:
+        if request.more_body and request.pending is None:
             self._refuse(request, ClientClosedRequest("the client is gone"))
+        else:
+            self._steps.abandon(request)
 
     # ------------------------------------------------------------ in
 
