@@ -21,6 +21,7 @@ from serving.gateway.routing import Router
 from serving.gateway.snapshot import Grant, Snapshot
 from serving.gateway.visit import RequestIds
 from serving.telemetry.prometheus import CONTENT_TYPE, exposition
+from serving.telemetry.resilience import Resilience
 
 log = structlog.get_logger("tidegate.gateway")
 
@@ -159,7 +160,8 @@ class GatewayApp:
             raise RouteNotFound("nothing is at /metrics")
         slugs = {tenant.id: tenant.slug for tenant in self._snapshot.tenants.values()}
         numbers = {version.id: str(version.number) for version in self._snapshot.versions.values()}
-        body = exposition(self._metrics.totals(), slugs, numbers)
+        resilience = Resilience(self._inference.dispatcher.pool.report(self._snapshot.versions))
+        body = exposition(self._metrics.totals(), slugs, numbers, resilience)
         await self._send(exchange, 200, [(b"content-type", CONTENT_TYPE)], body)
 
     # ------------------------------------------------------------ answers

@@ -10,16 +10,17 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import structlog
 
-from serving.contract import ReplicaSpec
+from serving.contract import ReplicaSpec, VersionEntry
 from serving.gateway.breaker import Breaker
 from serving.gateway.link import Link
 from serving.gateway.pending import Pending
 from serving.gateway.versions import ServedVersion
+from serving.telemetry.resilience import VersionRow
 from serving.wire import (
     PROTOCOL_VERSION,
     Failure,
@@ -314,6 +315,14 @@ class ReplicaPool:
     def is_ready(self, version_id: str) -> bool:
         served = self.served.get(version_id)
         return served is not None and bool(served.accepting)
+
+    def report(self, versions: Mapping[str, VersionEntry]) -> Iterator[VersionRow]:
+        """How each version does, for `/metrics`."""
+        now = time.monotonic()
+        for version_id, served in self.served.items():
+            entry = versions.get(version_id)
+            if entry is not None:
+                yield served.report(entry, now)
 
     def close(self) -> None:
         for replica in self.replicas.values():

@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from serving.contract import VersionEntry
 from serving.gateway.breaker import admitting
 from serving.gateway.retries import RetryBudget
-from serving.gateway.shedding import VersionShedding, Waiting
+from serving.gateway.shedding import CLASSES, VersionShedding, Waiting
+from serving.telemetry.resilience import Circuit, VersionRow
 
 if TYPE_CHECKING:
     from serving.gateway.replicas import Replica
@@ -103,8 +105,25 @@ class ServedVersion:
         elif self.shedding.rank:
             self.shedding.update([], count, now)
 
+    def report(self, version: VersionEntry, now: float) -> VersionRow:
+        return VersionRow(
+            version.model,
+            str(version.number),
+            retried=self.budget.spent,
+            not_retried=self.budget.refused,
+            retries_left=self.budget.left(self.sent),
+            fallbacks=self.fallbacks,
+            shed=CLASSES[: self.shedding.rank],
+            circuits=tuple(_circuit(replica, now) for replica in self.replicas),
+        )
+
     def _waiting(self) -> Iterable[Waiting]:
         for replica in self.replicas:
             for pending in replica.in_flight.values():
                 lane = pending.lane
                 yield Waiting(lane.rank, lane.tenant_id, pending.predicted_us, lane.deadline_s)
+
+
+def _circuit(replica: Replica, now: float) -> Circuit:
+    breaker = replica.breaker
+    return Circuit(replica.spec.id, int(breaker.state(now)), breaker.tenants_stopped(), breaker.opened)

@@ -70,12 +70,16 @@ Row = tuple[list[str], Recorder, Totals]
 
 
 def exposition(
-    totals: Iterable[tuple[Recorder, Totals]], slugs: Mapping[str, str], numbers: Mapping[str, str]
+    totals: Iterable[tuple[Recorder, Totals]],
+    slugs: Mapping[str, str],
+    numbers: Mapping[str, str],
+    *more: Collector,
 ) -> bytes:
     """The text of one scrape. `slugs` names tenants, `numbers` versions; ids stand for unknown ones."""
     rows = [(_labels(recorder.labels, slugs, numbers), recorder, counts) for recorder, counts in totals]
     registry = CollectorRegistry()
-    registry.register(_Once(rows))
+    for collector in (_Once(rows), *more):
+        registry.register(collector)
     return generate_latest(registry)
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from serving.contract import BindingEntry, DeploymentEntry, ProfileEntry, ReplicaSpec, TensorSpec
 from serving.gateway.breaker import CONSECUTIVE_FAILURES
+from serving.gateway.retries import RESERVE
 from serving.worker.engines.contract import Engine
 from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
@@ -280,3 +282,25 @@ async def test_the_refusal_is_counted_once_under_what_was_asked_when_both_fail()
             failed = {r.labels.version_id: r.window.failed for r in recorders if r.window.failed}
             assert failed == {"mv_main": {"model_not_ready": 1}}
             assert {recorder.pending for recorder in recorders} == {0}
+
+
+async def test_what_is_done_about_failures_is_in_the_metrics() -> None:
+    async with gateway() as harness, two(harness) as worker:
+        async with worker:
+            await harness.until_ready("mv_main")
+            await harness.infer(model="main")
+        await until(lambda: not harness.gateway.inference.dispatcher.pool.is_ready("mv_main"))
+        await harness.infer(model="main")
+        text = (await harness.client.get("/metrics")).text
+        samples = {
+            (
+                sample.name,
+                *(sample.labels.get(label) for label in ("model", "version", "reason", "replica")),
+            ): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        assert samples["tidegate_fallbacks_total", "main", "1", "not_ready", None] == 1
+        assert samples["tidegate_retry_budget", "main", "1", None, None] == RESERVE
+        assert samples["tidegate_circuit_state", "main", "1", None, "rep_main"] == 0
+        assert samples["tidegate_circuit_opened_total", "spare", "1", None, "rep_spare"] == 0
