@@ -24,7 +24,7 @@ from serving.gateway.replicas import Replica, ReplicaPool
 from serving.gateway.routing import Lane
 from serving.gateway.shedding import Headroom
 from serving.gateway.versions import ServedVersion
-from serving.wire import Failure, FrameError, Infer, Result, Stages
+from serving.wire import Amend, Failure, FrameError, Infer, Result, Stages
 
 MAX_IN_FLIGHT = 16384
 MAX_DEATHS = 2
@@ -83,6 +83,21 @@ class Dispatcher:
         self.in_flight += 1
         pending.slot = self._wheel.add(pending, expires)
         return pending
+
+    def waiting(self) -> list[Pending]:
+        """What is in flight now, by replica in the order it was sent."""
+        return [pending for replica in self.pool.replicas.values() for pending in replica.in_flight.values()]
+
+    def amend(self, pending: Pending, lane: Lane, deadline: float) -> None:
+        """New terms for a request in flight; a worker that runs it already ignores them."""
+        if pending.late_policy == pending.lane.profile.late_policy:
+            pending.late_policy = lane.profile.late_policy
+        pending.lane, pending.deadline = lane, deadline
+        pending.expires = deadline if lane.refuses_late else _late(deadline)
+        self._wheel.remove(pending, pending.slot)
+        pending.slot = self._wheel.add(pending, pending.expires)
+        if pending.replica is not None:
+            pending.replica.amend(pending, _amend(pending))
 
     def abandon(self, pending: Pending) -> None:
         """The client is gone: cancel what can be cancelled, account what ran."""
@@ -236,6 +251,20 @@ _NOT_HERE = ("draining", "model_not_ready")
 """A worker's own "not me, not now": another replica may take it."""
 _ITS_FAULT = ("engine_failed", "out_of_memory", "internal_error")
 """What counts against a replica, besides its death and its silence."""
+
+
+def _amend(pending: Pending) -> Amend:
+    lane = pending.lane
+    return Amend(
+        sla_class=lane.profile.sla_class,
+        budget_us=max(1, int((pending.deadline - time.monotonic()) * 1e6)),
+        weight=lane.profile.weight,
+        max_batch_size=lane.profile.max_batch_size,
+        max_wait_us=lane.max_wait_us,
+        max_queue=lane.profile.max_queue,
+        late_policy=pending.late_policy,
+        target_us=lane.target_us,
+    )
 
 
 def _late(deadline: float) -> float:

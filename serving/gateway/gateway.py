@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from serving.contract import ConfigChange
+from serving.gateway.amendments import Amendments
 from serving.gateway.app import GatewayApp
 from serving.gateway.auth import Authenticator
 from serving.gateway.frames import FramePublisher
@@ -73,6 +74,7 @@ class Gateway:
             max_body_bytes=settings.max_body_bytes,
             share=1.0 / settings.count,
         )
+        self._amendments = Amendments(self.inference.dispatcher, self._router)
         self.follower = ConfigFollower(
             seam,
             KINDS,
@@ -101,6 +103,7 @@ class Gateway:
     async def stop(self) -> None:
         """Deliver what was counted, then let go of everything."""
         self.drain()
+        self._amendments.stop()
         self.inference.dispatcher.close()
         self._usage.flush()
         for task in self._tasks:
@@ -127,6 +130,8 @@ class Gateway:
         touched = self._snapshot.apply(changes)
         if touched - {"key"}:
             self._router.forget()
+        if touched & {"profile", "binding"}:
+            self._amendments.start()
         if "deployment" in touched:
             deployments = self._snapshot.deployments.values()
             self.inference.dispatcher.pool.update(spec for entry in deployments for spec in entry.replicas)

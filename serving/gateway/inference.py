@@ -205,7 +205,8 @@ class Inference:
     ) -> None:
         """One try. Raises as `send`."""
         assert visit.grant is not None
-        deadline = visit.started_ns / 1e9 + _deadline_s(lane, call, visit.headers)
+        arrived = visit.started_ns / 1e9
+        deadline = arrived + _deadline_s(lane, call, visit.headers)
         traceparent = "" if visit.trace is None else visit.trace.traceparent
         visit.payload = payload
         visit.pending = self.dispatcher.submit(
@@ -217,6 +218,7 @@ class Inference:
             traceparent,
             has_substitute=has_substitute,
         )
+        visit.pending.arrived = arrived
 
     def move(self, visit: Visit, lane: Lane) -> None:
         """From now on the visit is one of that lane."""

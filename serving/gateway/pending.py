@@ -40,6 +40,7 @@ class Pending:
 
     __slots__ = (
         "answers_before",
+        "arrived",
         "deadline",
         "deaths",
         "expires",
@@ -49,6 +50,7 @@ class Pending:
         "lane",
         "late_policy",
         "on_outcome",
+        "own_deadline",
         "payload",
         "predicted_us",
         "probe",
@@ -77,6 +79,10 @@ class Pending:
         """Monotonic seconds."""
         self.expires = expires
         """When the gateway gives up waiting: the deadline, or later where the profile runs late work."""
+        self.arrived = 0.0
+        """When the request's time began to count."""
+        self.own_deadline: float | None = None
+        """What it asked for itself, infinite for nothing; None until a changed profile makes that matter."""
         self.on_outcome = on_outcome
         self.predicted_us = lane.predict_us(payload.rows, payload.tokens)
         self.deaths = 0

@@ -23,6 +23,7 @@ from serving.gateway.versions import ServedVersion
 from serving.telemetry.resilience import VersionRow
 from serving.wire import (
     PROTOCOL_VERSION,
+    Amend,
     Failure,
     Frame,
     FrameError,
@@ -90,6 +91,11 @@ class Replica:
         pending.answers_before = self.answers
         if not self.breaker.is_calm:
             pending.probe = self.breaker.claim(pending.lane.tenant_id)
+
+    def amend(self, pending: Pending, amend: Amend) -> None:
+        """Tell the worker the request's new terms."""
+        if self.link is not None:
+            self.link.send(encode(Kind.AMEND, pending.id, amend))
 
     def cancel(self, pending: Pending) -> None:
         """Ask the worker to drop it; its answer still comes and settles what ran."""

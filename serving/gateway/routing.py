@@ -14,6 +14,7 @@ import msgspec
 
 from serving.contract import ModelEntry, ProfileEntry, SlaClass, VersionEntry
 from serving.errors import ModelNotFound, ModelNotReady
+from serving.gateway import priority
 from serving.gateway.metrics import Metrics, SeriesRecorder
 from serving.gateway.shedding import RANK
 from serving.gateway.snapshot import Grant, Snapshot
@@ -28,8 +29,10 @@ class Lane:
         "_base_us",
         "_row_us",
         "_token_us",
+        "asked_model",
         "deadline_s",
         "has_fallback",
+        "is_lowered",
         "max_wait_us",
         "model",
         "model_json",
@@ -54,6 +57,10 @@ class Lane:
         self.number_header = b"%d" % version.number
         self.profile = profile
         self.has_fallback = bool(version.fallback_version_id or version.fallback_model)
+        self.asked_model = version.model
+        """Whose profile binds: another model's where this lane answers instead of it."""
+        self.is_lowered = False
+        """The request wished for a lower class than its profile gives."""
         self.rank = RANK[profile.sla_class]
         self.series = series
         self.deadline_s = profile.deadline_ms / 1000
@@ -121,6 +128,7 @@ class Router:
         if lowered is None:
             profile = msgspec.structs.replace(lane.profile, sla_class=sla_class)
             lowered = self._lanes[key] = self._build(lane.tenant_id, lane.version, endpoint, profile)
+            lowered.is_lowered = True
         return lowered
 
     def fallback(self, grant: Grant, lane: Lane) -> Lane | None:
@@ -137,6 +145,7 @@ class Router:
         found = self._lanes.get(key)
         if found is None:
             found = self._lanes[key] = self._build(lane.tenant_id, version, endpoint, profile)
+            found.asked_model, found.is_lowered = lane.asked_model, lane.is_lowered
         return found
 
     def _fallback_version(self, version: VersionEntry) -> VersionEntry | None:
@@ -145,6 +154,17 @@ class Router:
             model = self._snapshot.models.get(version.fallback_model)
             version_id = None if model is None else _by_weight(model)
         return None if version_id is None else self._snapshot.versions.get(version_id)
+
+    def renewed(self, lane: Lane) -> Lane:
+        """The lane as the configuration of now would build it; its version and a lowered class are kept."""
+        endpoint = lane.series.labels.endpoint
+        profile = self._snapshot.profile_table.resolve(lane.tenant_id, lane.asked_model, endpoint)
+        if lane.is_lowered:
+            own = priority.lower(profile.sla_class, lane.profile.sla_class)
+            profile = msgspec.structs.replace(profile, sla_class=own)
+        renewed = self._build(lane.tenant_id, lane.version, endpoint, profile)
+        renewed.asked_model, renewed.is_lowered = lane.asked_model, lane.is_lowered
+        return renewed
 
     def _build(self, tenant_id: str, version: VersionEntry, endpoint: str, profile: ProfileEntry) -> Lane:
         series = self._metrics.series(
