@@ -20,6 +20,7 @@ from serving.gateway.server import listen, serve
 from serving.parenting import die_with_parent
 from serving.runtime import Runtime
 from serving.seam.postgres import PostgresSeam
+from serving.telemetry.tracing import Tracing, from_environment
 
 log = structlog.get_logger("tidegate.gateway")
 
@@ -35,6 +36,7 @@ def main() -> int:
         process = runtime.read()
         index, count = _place(os.environ)
         settings = _settings(process, index, count)
+        tracing = from_environment("tidegate-gateway", settings.name)
         if not process.database_url:
             raise ValueError("DATABASE_URL is not set (it may be unreachable, but must be named)")
     except ValueError as error:
@@ -48,12 +50,16 @@ def main() -> int:
             "gateway.cannot_listen", address=address, setting="TIDEGATE_GATEWAY_PORT", reason=str(error)
         )
         return CANNOT_START
-    uvloop.run(_run(process.database_url, settings, sock))
+    uvloop.run(_run(process.database_url, settings, tracing, sock))
+    if tracing is not None:
+        tracing.close()
     return 0
 
 
-async def _run(database_url: str, settings: GatewaySettings, sock: socket.socket) -> None:
-    gateway = Gateway(PostgresSeam(database_url, name=settings.name), settings)
+async def _run(
+    database_url: str, settings: GatewaySettings, tracing: Tracing | None, sock: socket.socket
+) -> None:
+    gateway = Gateway(PostgresSeam(database_url, name=settings.name), settings, tracing)
     log.info("gateway.serving", name=settings.name, port=sock.getsockname()[1], share_of=settings.count)
     await serve(gateway, sock)
 

@@ -21,11 +21,13 @@ from serving.gateway.once import OnceOnly
 from serving.gateway.replays import ReplayStore
 from serving.gateway.routing import Router
 from serving.gateway.snapshot import KINDS, Snapshot
+from serving.gateway.spans import RequestSpans
 from serving.gateway.tokenise import Tokenisers
 from serving.gateway.usage import Usage
 from serving.seam import Seam
 from serving.seam.follower import ConfigFollower
 from serving.seam.outbox import ReportOutbox
+from serving.telemetry.tracing import Tracing
 
 log = structlog.get_logger("tidegate.gateway")
 
@@ -55,7 +57,7 @@ class GatewaySettings:
 class Gateway:
     """`start()`, serve `app`, `stop()`. Needs a running event loop."""
 
-    def __init__(self, seam: Seam, settings: GatewaySettings) -> None:
+    def __init__(self, seam: Seam, settings: GatewaySettings, tracing: Tracing | None = None) -> None:
         self._seam = seam
         self.has_hot_routes = settings.has_hot_routes
         self._snapshot = Snapshot()
@@ -73,6 +75,7 @@ class Gateway:
             self._usage,
             max_body_bytes=settings.max_body_bytes,
             share=1.0 / settings.count,
+            spans=None if tracing is None else RequestSpans(tracing),
         )
         self._amendments = Amendments(self.inference.dispatcher, self._router)
         self.follower = ConfigFollower(

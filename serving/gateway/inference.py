@@ -34,6 +34,7 @@ from serving.gateway.priority import PRIORITY_HEADER
 from serving.gateway.receipts import receipt_lines, spent
 from serving.gateway.routing import Lane, Router
 from serving.gateway.snapshot import Grant
+from serving.gateway.spans import RequestSpans
 from serving.gateway.tokenise import Tokenisers
 from serving.gateway.usage import Usage
 from serving.gateway.visit import Visit
@@ -84,12 +85,15 @@ class Inference:
         *,
         max_body_bytes: int,
         share: float = 1.0,
+        spans: RequestSpans | None = None,
     ) -> None:
         self.dispatcher = Dispatcher(self._account_late)
         self.max_body_bytes = max_body_bytes
         self.room = Room(MAX_HELD_BYTES)
         self.turns = Turns()
         self.is_draining = False
+        self.spans = spans
+        """None where nobody collects them."""
         self._authenticator = authenticator
         self._router = router
         self._tokenisers = tokenisers
@@ -108,6 +112,8 @@ class Inference:
             raise Draining("this gateway is shutting down", retry_after_s=1.0)
         grant = visit.grant = self.grant(visit.headers)
         visit.tenant_id = grant.tenant.id
+        if self.spans is not None:
+            self.spans.choose(visit)
         return grant
 
     def grant(self, headers: dict[bytes, bytes]) -> Grant:
@@ -253,6 +259,8 @@ class Inference:
         used.rows += payload.rows
         used.tokens += payload.tokens
         used.device_us += stages.device_us
+        if visit.is_recorded and self.spans is not None:
+            self.spans.answered(visit, answer, times)
         receipt = receipt_lines(visit.request_id, lane, stages, times)
         if visit.fallback is not None:
             self.dispatcher.pool.of(visit.fallback.lane.version.id).fell_back(visit.fallback.reason)
@@ -266,6 +274,8 @@ class Inference:
         self._account_late(pending, answer.result.stages)
 
     def count_refusal(self, visit: Visit, error: DataPlaneError) -> None:
+        if visit.is_recorded and self.spans is not None:
+            self.spans.refused(visit, error)
         lane, grant = visit.lane, visit.grant
         if lane is None or grant is None:
             self._metrics.unrouted(visit.tenant_id, visit.endpoint).failed(error.code)

@@ -50,6 +50,7 @@ class Visit:
         "grant",
         "headers",
         "is_abandoned",
+        "is_recorded",
         "lane",
         "payload",
         "pending",
@@ -77,6 +78,8 @@ class Visit:
         self.is_abandoned = False
         self.trace: Trace | None = trace_of(headers)
         """Where the client sent one, or the gateway records one."""
+        self.is_recorded = False
+        """Whether a span is owed."""
 
     def elapsed_us(self) -> int:
         return (monotonic_ns() - self.started_ns) // 1000

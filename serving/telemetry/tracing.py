@@ -23,7 +23,7 @@ ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_
 DEFAULT_SAMPLE = 0.01
 MAX_SPANS_PER_S = 100.0
 """Of traces begun here or elsewhere: a caller that samples everything must not cost everybody."""
-EXPORT_TIMEOUT_S = 5.0
+EXPORT_TIMEOUT_S = 3.0
 INSTALL = "pip install -r requirements-otel.txt"
 
 Attribute = str | int | float | bool

@@ -12,6 +12,7 @@ import uvloop
 
 from serving import logs
 from serving.parenting import die_with_parent
+from serving.telemetry.tracing import Tracing, from_environment
 from serving.worker.app import Worker
 from serving.worker.control import ControlChannel, StateLine
 from serving.worker.spec import SpecError, WorkerSpec, read
@@ -49,12 +50,25 @@ def main() -> int:
 async def _serve(spec: WorkerSpec, control: ControlChannel) -> int:
     # The address of Valkey is all a worker learns of the platform: it may run a model's own code, so it
     # gets no database and no secrets (hence not `runtime.read()`).
+    tracing = _tracing(spec)
     try:
-        return await Worker(spec, control, os.environ.get("VALKEY_URL")).run()
+        return await Worker(spec, control, os.environ.get("VALKEY_URL"), tracing).run()
     except (OSError, ValueError) as error:
         control.send(StateLine("failed", f"cannot listen on {spec.address}: {error}"))
         log.error("worker.cannot_listen", address=spec.address, error=str(error))
         return 1
+    finally:
+        if tracing is not None:
+            tracing.close()
+
+
+def _tracing(spec: WorkerSpec) -> Tracing | None:
+    """A model is served with or without its spans."""
+    try:
+        return from_environment("tidegate-worker", spec.replica_id)
+    except ValueError as error:
+        log.error("tracing.unavailable", reason=str(error))
+        return None
 
 
 def _validate(spec: WorkerSpec, control: ControlChannel) -> int:

@@ -23,12 +23,14 @@ from serving.errors import DataPlaneError
 from serving.scheduling.cost import CostModel
 from serving.scheduling.policy import Policy
 from serving.scheduling.scheduler import Scheduler
+from serving.telemetry.tracing import Tracing
 from serving.wire import PROTOCOL_VERSION, Hello
 from serving.worker import artifact, engines, memory, telemetry
 from serving.worker.control import ControlChannel, StateLine
 from serving.worker.engines.contract import DeviceLost, LoadFailed
 from serving.worker.intake import Intake
 from serving.worker.loop import EngineLoop, Notice, Settled
+from serving.worker.spans import WorkerSpans
 from serving.worker.spec import WorkerSpec
 
 log = structlog.get_logger(__name__)
@@ -40,7 +42,13 @@ NOTICE_EVERY_S = 10.0
 class Worker:
     """Lives on the event loop; the engine has a thread of its own, which loads, warms and runs it."""
 
-    def __init__(self, spec: WorkerSpec, control: ControlChannel, valkey_url: str | None = None) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        control: ControlChannel,
+        valkey_url: str | None = None,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._spec = spec
         self._control = control
         self._valkey_url = valkey_url
@@ -53,6 +61,8 @@ class Worker:
         self._engine_loop: EngineLoop | None = None
         self._told_at: dict[str, float] = {}
         self.intake = Intake(self._engine, self._hello)
+        if tracing is not None:
+            self.intake.spans = WorkerSpans(tracing, spec.version, spec.replica_id)
 
     async def run(self) -> int:
         """Serve until told to stop; the process's exit status. Raises `OSError` for an unusable address."""

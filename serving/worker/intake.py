@@ -40,6 +40,7 @@ from serving.worker import requests
 from serving.worker.engines.contract import Engine, EngineOutput, Outcome
 from serving.worker.loop import EngineLoop, Settled
 from serving.worker.requests import Part, Request
+from serving.worker.spans import WorkerSpans, is_recorded
 from serving.worker.streams import Outbox, Stream
 
 log = structlog.get_logger(__name__)
@@ -101,6 +102,8 @@ class Intake:
         self._server: asyncio.Server | None = None
         self._refuse_with: DataPlaneError | None = ModelNotReady("the model is loading", retry_after_s=1.0)
         self.engine_loop: EngineLoop | None = None
+        self.spans: WorkerSpans | None = None
+        """Set where spans are collected."""
         self._outbox: Outbox
         self._stream_finished = asyncio.Event()
 
@@ -219,6 +222,8 @@ class Intake:
         if request_id in link.requests:
             raise FrameError(f"request id {request_id} is in use")
         request = Request(link, request_id, self._clock(), len(body))
+        if self.spans is not None and is_recorded(infer.traceparent):
+            request.traceparent = infer.traceparent
         try:
             self._check_room(request)
             item = requests.parse(infer, body, self._engine)
@@ -309,9 +314,13 @@ class Intake:
             self._fail(request, EngineFailed(f"the answer does not fit a frame: {error}"))
         else:
             request.link.send(frame)
+            if request.traceparent and self.spans is not None:
+                self.spans.settled(request.traceparent, header.stages)
 
     def _fail(self, request: Request, error: DataPlaneError) -> None:
         measured = requests.stages(request, self._clock())
+        if request.traceparent and self.spans is not None and measured is not None:
+            self.spans.settled(request.traceparent, measured, error.code)
         header = requests.failure(error, measured, self._queued_rows)
         request.link.send(encode(Kind.ERROR, request.id, header))
 

@@ -44,6 +44,7 @@ class Request:
         "outcomes",
         "size_bytes",
         "stream",
+        "traceparent",
         "works",
     )
 
@@ -53,6 +54,7 @@ class Request:
         self.id = request_id
         self.arrived = arrived
         self.size_bytes = size_bytes
+        self.traceparent = ""
         self.works: Sequence[Work] = ()
         self.outcomes: list[Outcome | None] = []
         self.open_parts = 0

@@ -59,7 +59,12 @@ def test_a_missing_venv_module_is_explained(monkeypatch: pytest.MonkeyPatch, tmp
 def test_installed_requirements_are_not_installed_again_until_they_change(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    for name in ("requirements.txt", "requirements-dev.txt", "requirements-onnx.txt"):
+    for name in (
+        "requirements.txt",
+        "requirements-dev.txt",
+        "requirements-onnx.txt",
+        "requirements-otel.txt",
+    ):
         (tmp_path / name).write_text("a==1\n")
     ran: list[list[str]] = []
     monkeypatch.setattr(bootstrap, "ROOT", tmp_path)

@@ -21,7 +21,13 @@ PROJECT_DIR = Path(__file__).resolve().parent.parent.parent.parent
 CONTROL_FD_VARIABLE = "TIDEGATE_CONTROL_FD"
 
 # A worker may run a model's own code: it learns neither the database nor any secret.
-_WITHHELD = ("DATABASE_URL", "TIDEGATE_SECRET_KEY", "TIDEGATE_KEY_PEPPER")
+_WITHHELD = (
+    "DATABASE_URL",
+    "TIDEGATE_SECRET_KEY",
+    "TIDEGATE_KEY_PEPPER",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+)
 WORKER_COMMAND = (sys.executable, "-m", "serving.worker")
 
 
