@@ -15,6 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 MAX_HEAD_BYTES = 64 << 10
 """For a head, and for what is in a message besides its body: chunk sizes, extensions, trailers."""
+MAX_HEADERS = 128
+"""In a head, and again in a trailer: each costs far more than the few bytes it may have."""
 FRAMING_PER_BODY_BYTE = 8
 """So many bytes of framing are allowed besides for each byte of a body: six are a chunk of one."""
 FEED_BYTES = 8 << 10
@@ -41,6 +43,16 @@ _HEAD_TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\n"
     b"content-type: text/plain; charset=utf-8\r\ncontent-length: 31\r\nconnection: close\r\n\r\n"
     b"request head took far too long\n"
+)
+_MALFORMED = (
+    b"HTTP/1.1 400 Bad Request\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\nconnection: close\r\n\r\n"
+    b"Invalid HTTP request received."
+)
+_NO_TUNNELS = (
+    b"HTTP/1.1 400 Bad Request\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 25\r\nconnection: close\r\n\r\n"
+    b"CONNECT is not supported."
 )
 
 
@@ -131,6 +143,8 @@ class Connection(HttpToolsProtocol):
     """Answered, and nothing came since. Counted in sweeps: a timer per answer costs 2 µs."""
     _linger_bytes = 0
     _linger_ticks = 0
+    _last_word = b""
+    """What ends this connection as soon as everything asked before is answered."""
     _plain_head = b""
     """The head of a request that asked for another protocol, without that wish."""
     _seen: tuple[object, bool] = (None, False)
@@ -159,6 +173,8 @@ class Connection(HttpToolsProtocol):
         self.scope["extensions"] = self.extensions  # type: ignore[typeddict-item]
 
     def on_headers_complete(self) -> None:
+        if len(self.headers) > MAX_HEADERS:
+            raise ValueError("too many headers")  # stops the parser; `_parse` answers
         self._head_bytes = 0
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._plain_head = _without_upgrade(self.parser, self.url, self.headers)
@@ -185,6 +201,9 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+        elif self._last_word:
+            self._refuse(self._last_word)
+            return
         else:
             self._ticks, self._is_at_rest = 0, True
         if self._unfed and not self.pipeline:
@@ -193,7 +212,7 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self.corked.is_lingering:
+        if self.corked.is_lingering or self._last_word:
             self._discard(data)
         elif self.pipeline or self._unfed:
             self._unfed += data  # reading is paused: this was on its way already
@@ -204,7 +223,7 @@ class Connection(HttpToolsProtocol):
         if self._is_at_rest:
             self._ticks, self._is_at_rest = 0, False
         for start in range(0, len(data), FEED_BYTES):
-            if self.corked.is_lingering or self.corked.is_closing():
+            if self.corked.is_lingering or self._last_word or self.corked.is_closing():
                 return
             if self.pipeline:
                 self._unfed = data[start:]
@@ -212,8 +231,8 @@ class Connection(HttpToolsProtocol):
             part = data[start : start + FEED_BYTES]
             self._head_bytes += len(part)
             self._parse(part)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(_HEAD_TOO_LARGE)
+            if self._head_bytes > MAX_HEAD_BYTES or len(self.headers) > MAX_HEADERS:
+                self._end(_HEAD_TOO_LARGE)
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -221,13 +240,13 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             self._stay_http(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            self._end(_HEAD_TOO_LARGE if len(self.headers) > MAX_HEADERS else _MALFORMED)
 
     def _stay_http(self, rest: bytes) -> None:
         """A server may ignore a wish for another protocol (RFC 9110, 7.8); the parser cannot."""
         head, self._plain_head = self._plain_head, b""
         if not head:
-            self.send_400_response("CONNECT is not supported.")
+            self._end(_NO_TUNNELS)
             return
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
@@ -281,6 +300,16 @@ class Connection(HttpToolsProtocol):
         self._linger_bytes += len(data)
         if self._linger_bytes > LINGER_BYTES:
             self.transport.close()
+
+    def _end(self, answer: bytes) -> None:
+        """Answer what cannot be parsed, after everything before it, and close."""
+        cycle = self.cycle
+        if self.pipeline and cycle.more_body:  # the broken one itself waits: nobody began it
+            self.pipeline.popleft()
+        elif cycle is None or cycle.response_complete or cycle.more_body:
+            self._refuse(answer)
+            return
+        self._last_word = answer
 
     def _refuse(self, answer: bytes) -> None:
         if self.cycle is not None and not self.cycle.response_complete:

@@ -251,3 +251,44 @@ async def test_one_tenants_large_bodies_leave_room_for_the_others(
     for raw in slow:
         raw.close()
     await until(lambda: echo.gateway.inference.room.held_bytes == 0)
+
+
+@pytest.mark.parametrize("count", [connections.MAX_HEADERS - 3, connections.MAX_HEADERS - 2, 5000])
+async def test_a_head_holds_so_many_headers_and_no_more(echo: Harness, count: int) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(post(echo, BODY, *(f"x{index}: 1" for index in range(count))))
+    assert (await raw.answer())[0] == (200 if count + 3 <= connections.MAX_HEADERS else 431)
+    raw.close()
+
+
+async def test_headers_of_the_same_name_count_each(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(post(echo, BODY, *["x: 1"] * connections.MAX_HEADERS))
+    assert (await raw.answer())[0] == 431
+    assert await raw.is_closed()
+
+
+async def test_a_trailer_holds_no_more_headers_than_a_head(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(chunked(echo, b"{}") + b"0\r\n")
+    for _ in range(4):
+        raw.writer.write(b"x: 1\r\n" * connections.MAX_HEADERS)
+    assert (await raw.answer())[0] == 431
+    await until(lambda: echo.gateway.inference.room.held_bytes == 0)
+
+
+async def test_what_came_before_a_malformed_request_is_answered_first(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(post(echo, BODY) + b"nonsense\r\n\r\n")
+    status, headers, _ = await raw.answer()
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert (await raw.answer())[0] == 400
+    assert await raw.is_closed()
+
+
+async def test_what_came_before_a_head_without_end_is_answered_first(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(post(echo, BODY) + b"GET / HTTP/1.1\r\n" + b"x: 1\r\n" * 300)
+    assert (await raw.answer())[0] == 200
+    assert (await raw.answer())[0] == 431
+    assert await raw.is_closed()
