@@ -15,7 +15,7 @@ from serving.gateway.hot import HotRoutes
 from serving.gateway.inference import Call, Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.once import OnceOnly
-from serving.gateway.protocols import oip, openai
+from serving.gateway.protocols import generate, oip, openai
 from serving.gateway.refusals import JSON_TYPE, Headers, closing, refusal
 from serving.gateway.routing import Router
 from serving.gateway.snapshot import Grant, Snapshot
@@ -64,11 +64,17 @@ class GatewayApp:
         except ClientClosedRequest:
             return  # nobody is there to be told
         except DataPlaneError as error:
-            await self._refuse(exchange, error)
+            await self._end(exchange, error)
         except Exception:  # the top of a request: one bad request fails alone
             log.exception("request.crashed", request_id=exchange.request_id, path=exchange.path[:200])
-            if not exchange.is_started:
-                await self._refuse(exchange, DataPlaneError("internal error"))
+            await self._end(exchange, DataPlaneError("internal error"))
+
+    async def _end(self, exchange: Exchange, error: DataPlaneError) -> None:
+        """Answer with the error: as an answer of its own, or where a streamed one has begun as its last event."""
+        if not exchange.is_started:
+            await self._refuse(exchange, error)
+        elif exchange.events is not None:
+            await exchange.events.fail(error)
 
     # ------------------------------------------------------------ paths
 
@@ -100,6 +106,9 @@ class GatewayApp:
             pin, rest = rest[1], rest[2:]
         if rest == ["infer"]:
             return "POST", lambda exchange: self._infer(exchange, name, pin)
+        if rest in (["generate"], ["generate_stream"]):
+            is_streamed = rest == ["generate_stream"]
+            return "POST", lambda exchange: self._generate(exchange, name, pin, is_streamed)
         if rest == ["ready"]:
             return "GET", lambda exchange: self._model_ready(exchange, name, pin)
         if not rest:
@@ -111,6 +120,12 @@ class GatewayApp:
     async def _infer(self, exchange: Exchange, name: str, pin: str | None) -> None:
         def parse(body: bytes) -> tuple[Call, str]:
             return oip.InferCall(exchange.headers, body), name
+
+        await self._asgi.serve(exchange, parse, oip.ENDPOINT, (name, pin))
+
+    async def _generate(self, exchange: Exchange, name: str, pin: str | None, is_streamed: bool) -> None:
+        def parse(body: bytes) -> tuple[Call, str]:
+            return generate.GenerateCall(body, is_streamed=is_streamed), name
 
         await self._asgi.serve(exchange, parse, oip.ENDPOINT, (name, pin))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 
-from serving.errors import DataPlaneError
+from serving.errors import DataPlaneError, InvalidRequest
+from serving.gateway import streaming
 from serving.gateway.exchange import Exchange
 from serving.gateway.idempotency import IDEMPOTENCY_KEY
 from serving.gateway.inference import LONG_ANSWER_BYTES, Call, Inference, Parse, Target, check_media
@@ -55,6 +56,8 @@ class AsgiInference:
         self._steps.enter(exchange, grant, lane)
         try:
             key = exchange.headers.get(IDEMPOTENCY_KEY)
+            if key is not None and call.events is not None:
+                raise InvalidRequest("a streamed answer is not kept: send it without Idempotency-Key")
             if key is None:
                 await self._entered(exchange, grant, lane, call)
             else:
@@ -65,6 +68,9 @@ class AsgiInference:
 
     async def _entered(self, exchange: Exchange, grant: Grant, lane: Lane, call: Call) -> None:
         payload = await self._steps.payload(lane, await self._inputs(exchange, lane, call))
+        if call.events is not None:
+            await streaming.respond(self._steps, exchange, grant, lane, call, payload)
+            return
         outcome: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._steps.send(exchange, grant, lane, call, payload, lambda known: _resolve(outcome, known))
         answer = await self._outcome(exchange, outcome)

@@ -6,6 +6,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 TICK_S = 0.02
+MAX_STREAM_S = 600.0
+"""A streamed answer is given up this long after its first chunk."""
 
 
 class Wheel(Generic[T]):

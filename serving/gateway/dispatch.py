@@ -18,13 +18,13 @@ from serving.errors import (
     from_code,
 )
 from serving.gateway import unavailable
-from serving.gateway.deadlines import TICK_S, Wheel
-from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
+from serving.gateway.deadlines import MAX_STREAM_S, TICK_S, Wheel
+from serving.gateway.pending import Answer, ChunkSink, OnOutcome, Payload, Pending
 from serving.gateway.replicas import Replica, ReplicaPool
 from serving.gateway.routing import Lane
 from serving.gateway.shedding import Headroom
 from serving.gateway.versions import ServedVersion
-from serving.wire import Amend, Failure, FrameError, Infer, Result, Stages
+from serving.wire import Amend, Chunk, Failure, FrameError, Infer, Result, Stages
 
 MAX_IN_FLIGHT = 16384
 MAX_DEATHS = 2
@@ -57,6 +57,7 @@ class Dispatcher:
         deadline: float,
         on_outcome: OnOutcome,
         traceparent: str = "",
+        stream: ChunkSink | None = None,
         *,
         has_substitute: bool = False,
     ) -> Pending:
@@ -71,7 +72,7 @@ class Dispatcher:
             raise unavailable.nobody(lane, served, time.monotonic())
         self._last_id += 1
         expires = deadline if lane.refuses_late else _late(deadline)
-        pending = Pending(self._last_id, lane, key_id, payload, deadline, expires, on_outcome)
+        pending = Pending(self._last_id, lane, key_id, payload, deadline, expires, on_outcome, stream)
         pending.traceparent = traceparent
         if has_substitute:
             pending.late_policy = "refuse"
@@ -163,6 +164,19 @@ class Dispatcher:
         if failure.stages is not None:
             self._on_late_stages(pending, failure.stages)
 
+    def on_chunk(self, pending: Pending, chunk: Chunk, body: memoryview) -> None:
+        """With its first chunk an answer has begun in time; from then on it may take as long as streams may."""
+        stream = pending.stream
+        if not pending.is_open or stream is None:
+            return
+        if not stream.has_begun:
+            self._wheel.remove(pending, pending.slot)
+            pending.expires = time.monotonic() + MAX_STREAM_S
+            pending.slot = self._wheel.add(pending, pending.expires)
+            if pending.probe is not None and pending.replica is not None:
+                pending.replica.did_answer(pending)  # nobody waits for the end of a stream to trust it
+        stream.on_chunk(chunk, body)
+
     def on_link_lost(self, lost: list[Pending]) -> None:
         for pending in sorted(lost, key=_urgency):  # the budget is spent on the urgent first
             if pending.is_open:
@@ -171,13 +185,17 @@ class Dispatcher:
     def _survive(self, pending: Pending) -> None:
         """Nothing was answered yet, so it may run again: once, elsewhere, within its deadline."""
         pending.deaths += 1
-        if pending.deaths >= MAX_DEATHS:
+        if pending.has_begun:
+            self._fail(pending, unavailable.broke_off())
+        elif pending.deaths >= MAX_DEATHS:
             self._fail(pending, PoisonedRequest("two workers died while this request ran on them"))
         elif not self._retry_elsewhere(pending):
             served = self.pool.served.get(pending.lane.version.id)
             self._fail(pending, unavailable.lost(served, time.monotonic()))
 
     def _retry_elsewhere(self, pending: Pending) -> bool:
+        if pending.has_begun:
+            return False
         served = self.pool.served.get(pending.lane.version.id)
         replica = served.choose(pending.lane.tenant_id) if served is not None else None
         if served is None or replica is None or replica is pending.replica:
@@ -234,6 +252,7 @@ class Dispatcher:
             pending.late_policy,
             lane.target_us,
             pending.deaths > 0,
+            stream_credit=0 if pending.stream is None else pending.stream.credit,
             traceparent=pending.traceparent,
         )
         replica.send(pending, infer)

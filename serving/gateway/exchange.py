@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -12,6 +12,9 @@ from serving.gateway.connections import EXTENSION, Connection, write_answer
 from serving.gateway.refusals import Headers
 from serving.gateway.tracecontext import trace_of
 from serving.gateway.visit import SMALL_BODY_BYTES, RequestIds, Visit
+
+if TYPE_CHECKING:
+    from serving.gateway.streaming import EventWriter
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -40,6 +43,7 @@ class Exchange(Visit):
         "_receive",
         "_send",
         "connection",
+        "events",
         "is_body_abandoned",
         "is_body_read",
         "is_replayed",
@@ -67,6 +71,8 @@ class Exchange(Visit):
         """The answer is one that was given before."""
         self.keep: Keep | None = None
         """Told the answer before the client is. With it the work goes on when the client leaves."""
+        self.events: EventWriter | None = None
+        """Set when the answer is streamed."""
 
     @property
     def is_gone(self) -> bool:
@@ -163,6 +169,18 @@ class Exchange(Visit):
         if cycle.flow.write_paused:
             # The request is not over before most of its answer is taken: an answer nobody reads
             # counts against its tenant's concurrency for as long as it lies in our memory.
+            await cycle.flow.drain()
+
+    async def start_stream(self, headers: Headers) -> None:
+        """Begin an answer of unknown length; `write_part` follows, and ends it."""
+        self.is_started = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def write_part(self, data: bytes, *, is_last: bool = False) -> None:
+        """Write a part; returns when the client has room for the next."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
+        cycle = getattr(self._send, "__self__", None)
+        if isinstance(cycle, RequestResponseCycle) and cycle.flow.write_paused and not cycle.disconnected:
             await cycle.flow.drain()
 
     def _has_more_to_read(self) -> bool:

@@ -40,13 +40,13 @@ class Fallback(NamedTuple):
     reason: str
     lane: Lane
 
-    def header_line(self) -> bytes:
+    @property
+    def text(self) -> str:
         version = self.lane.version
-        return b"x-tidegate-fallback: %b; from=%b/%d\r\n" % (
-            self.reason.encode(),
-            version.model.encode(),
-            version.number,
-        )
+        return f"{self.reason}; from={version.model}/{version.number}"
+
+    def header_line(self) -> bytes:
+        return b"x-tidegate-fallback: %b\r\n" % self.text.encode()
 
 
 def reason_of(error: DataPlaneError, lane: Lane) -> str | None:
@@ -104,7 +104,7 @@ class Attempts:
     def _turn(self, error: DataPlaneError) -> bool:
         """Try the fallback, if this error is a reason to."""
         reason = reason_of(error, self._lane)
-        if reason is None or self._payload is None:
+        if reason is None or self._payload is None or self._visit.has_begun:
             return False
         self._reason, self._error = reason, error
         if sum(map(len, self._payload.parts)) > SMALL_BODY_BYTES:
@@ -154,7 +154,7 @@ class Attempts:
         if isinstance(known, Answer):
             self._visit.fallback = Fallback(self._reason, self._lane)
             self._on_outcome(known)
-        elif isinstance(known, ClientClosedRequest):
+        elif isinstance(known, ClientClosedRequest) or self._visit.has_begun:
             self._on_outcome(known)
         else:
             self._last()

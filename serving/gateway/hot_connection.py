@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from serving.gateway import sse
 from serving.gateway.connections import MAX_HEADERS, Connection
 from serving.gateway.hot import RARE_HEADERS, HotRequest, is_small
 
@@ -75,7 +76,9 @@ class HotConnection(Connection):
         if (cycle is not None and not cycle.response_complete) or self.flow.write_paused:
             return None
         named = dict(headers)
-        if len(named) != len(headers) or len(named) > MAX_HEADERS or not RARE_HEADERS.isdisjoint(named):
+        if len(named) != len(headers) or len(named) > MAX_HEADERS:
+            return None
+        if not RARE_HEADERS.isdisjoint(named) or sse.is_wanted(named):
             return None
         if not is_small(named.get(b"content-length")):
             return None

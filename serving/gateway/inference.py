@@ -31,10 +31,11 @@ from serving.gateway.large import Room, Turns
 from serving.gateway.metrics import Metrics
 from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
 from serving.gateway.priority import PRIORITY_HEADER
-from serving.gateway.receipts import receipt_lines, spent
+from serving.gateway.receipts import Spent, receipt_lines, spent
 from serving.gateway.routing import Lane, Router
 from serving.gateway.snapshot import Grant
 from serving.gateway.spans import RequestSpans
+from serving.gateway.sse import StreamShape
 from serving.gateway.tokenise import Tokenisers
 from serving.gateway.usage import Usage
 from serving.gateway.visit import Visit
@@ -60,6 +61,11 @@ class Call(Protocol):
 
     @property
     def sla_class(self) -> SlaClass | None: ...
+
+    @property
+    def events(self) -> StreamShape | None:
+        """What a streamed answer looks like; None when the answer is wanted as a whole."""
+        ...
 
     def inputs(self, version: VersionEntry) -> Inputs: ...
 
@@ -222,6 +228,7 @@ class Inference:
             deadline,
             on_outcome,
             traceparent,
+            visit.stream,
             has_substitute=has_substitute,
         )
         visit.pending.arrived = arrived
@@ -249,11 +256,25 @@ class Inference:
 
     def settle(self, visit: Visit, pending: Pending, answer: Answer, head: bytes, body: bytes) -> bytes:
         """Count a good answer; the header lines it leaves with."""
+        times = self.count_answer(visit, pending, answer)
+        receipt = receipt_lines(visit.request_id, pending.lane, answer.result.stages, times)
+        if visit.fallback is not None:
+            receipt += visit.fallback.header_line()
+        if visit.trace is not None:
+            receipt += b"traceparent: %b\r\n" % visit.trace.traceparent.encode()
+        return b"%bcontent-length: %d\r\n%b" % (head, len(body), receipt)
+
+    def count_answer(
+        self, visit: Visit, pending: Pending, answer: Answer, first_chunk_us: int | None = None
+    ) -> Spent:
+        """Count a good answer. One that was streamed is in time when its first chunk was."""
         lane, payload = pending.lane, visit.payload
         assert payload is not None
         stages = answer.result.stages
         times = spent(stages, visit.elapsed_us())
-        lane.series.answered(stages, times.gateway_us, times.total_us, payload.rows, payload.tokens)
+        lane.series.answered(
+            stages, times.gateway_us, times.total_us, payload.rows, payload.tokens, first_chunk_us
+        )
         used = self._usage.of(lane, pending.key_id, time.time())
         used.requests += 1
         used.rows += payload.rows
@@ -261,13 +282,9 @@ class Inference:
         used.device_us += stages.device_us
         if visit.is_recorded and self.spans is not None:
             self.spans.answered(visit, answer, times)
-        receipt = receipt_lines(visit.request_id, lane, stages, times)
         if visit.fallback is not None:
             self.dispatcher.pool.of(visit.fallback.lane.version.id).fell_back(visit.fallback.reason)
-            receipt += visit.fallback.header_line()
-        if visit.trace is not None:
-            receipt += b"traceparent: %b\r\n" % visit.trace.traceparent.encode()
-        return b"%bcontent-length: %d\r\n%b" % (head, len(body), receipt)
+        return times
 
     def count_unanswerable(self, pending: Pending, answer: Answer) -> None:
         """The engine ran, but its result is not what was asked for."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from serving.contract import SlaClass
-from serving.telemetry.frames import STAGES, Series
+from serving.telemetry.frames import STAGES, STREAM_STAGES, Series
 from serving.telemetry.histogram import Histogram
 from serving.wire import Stages
 
@@ -43,10 +43,18 @@ class Counts:
     closes: dict[str, int] = field(default_factory=dict)
     batch_rows: Histogram = field(default_factory=Histogram)
     stages: tuple[Histogram, ...] = field(default_factory=lambda: tuple(Histogram() for _ in STAGES))
+    streams: tuple[Histogram, ...] = field(default_factory=lambda: tuple(Histogram() for _ in STREAM_STAGES))
 
     @property
     def is_empty(self) -> bool:
         return not (self.answered or self.failed or self.device_us)
+
+    def named_stages(self) -> Iterator[tuple[str, Histogram]]:
+        """Those of every answer, then those that only streamed ones have, where there were any."""
+        yield from zip(STAGES, self.stages, strict=True)
+        for name, stage in zip(STREAM_STAGES, self.streams, strict=True):
+            if stage.count:
+                yield name, stage
 
     def merge(self, other: Counts) -> None:
         self.answered += other.answered
@@ -61,6 +69,8 @@ class Counts:
                 mine[name] = mine.get(name, 0) + count
         self.batch_rows.merge(other.batch_rows)
         for stage, recorded in zip(self.stages, other.stages, strict=True):
+            stage.merge(recorded)
+        for stage, recorded in zip(self.streams, other.streams, strict=True):
             stage.merge(recorded)
 
 
@@ -79,14 +89,22 @@ class SeriesRecorder:
         self.total = Counts()
         self._cost_rest = 0
 
-    def answered(self, stages: Stages, gateway_us: int, total_us: int, rows: int, tokens: int) -> None:
-        """One good answer: its stages (microseconds) and what it used."""
+    def answered(
+        self,
+        stages: Stages,
+        gateway_us: int,
+        total_us: int,
+        rows: int,
+        tokens: int,
+        first_chunk_us: int | None = None,
+    ) -> None:
+        """One good answer: its stages (microseconds) and what it used; the promise is about its beginning."""
         window = self.window
         window.answered += 1
         window.rows += rows
         window.tokens += tokens
         window.device_us += stages.device_us
-        if total_us <= self.target_us:
+        if (total_us if first_chunk_us is None else first_chunk_us) <= self.target_us:
             window.kept += 1
         if stages.batch_requests > 1:
             window.shared += 1
@@ -100,6 +118,13 @@ class SeriesRecorder:
         execute.record(stages.execute_us + stages.interrupted_us)
         post.record(stages.post_us)
         total.record(total_us)
+
+    def streamed(self, first_chunk_us: int, gap_us: int) -> None:
+        """One streamed answer besides: when its first chunk left, the mean time between two (0: only one)."""
+        first_chunk, chunk_gap = self.window.streams
+        first_chunk.record(first_chunk_us)
+        if gap_us:
+            chunk_gap.record(gap_us)
 
     def failed(self, code: str) -> None:
         failed = self.window.failed
@@ -144,8 +169,8 @@ class SeriesRecorder:
             batch_rows=window.batch_rows.counts,
             batch_rows_sum=window.batch_rows.sum,
             closes=window.closes,
-            stages={name: stage.counts for name, stage in zip(STAGES, window.stages, strict=True)},
-            stage_sums={name: stage.sum for name, stage in zip(STAGES, window.stages, strict=True)},
+            stages={name: stage.counts for name, stage in window.named_stages()},
+            stage_sums={name: stage.sum for name, stage in window.named_stages()},
             pending=self.pending,
         )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from serving.contract import LatePolicy
 from serving.errors import DataPlaneError
-from serving.wire import Result, TensorHead
+from serving.wire import Chunk, Result, TensorHead
 
 if TYPE_CHECKING:
     from serving.gateway.breaker import Probe
@@ -35,6 +35,23 @@ OnOutcome = Callable[[Answer | DataPlaneError], None]
 """Called at once, from wherever the outcome became known; it must not raise."""
 
 
+class ChunkSink(Protocol):
+    """Takes the chunks of a streamed answer, all before the outcome."""
+
+    @property
+    def credit(self) -> int:
+        """How many it takes before it grants more by `Replica.grant`."""
+        ...
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a chunk came: the request cannot run elsewhere any more."""
+        ...
+
+    def on_chunk(self, chunk: Chunk, body: memoryview) -> None:
+        """Must not raise; `body` is valid only during the call."""
+
+
 class Pending:
     """One request in flight. `on_outcome` is called exactly once."""
 
@@ -57,6 +74,7 @@ class Pending:
         "replica",
         "sent_at",
         "slot",
+        "stream",
         "traceparent",
     )
 
@@ -69,6 +87,7 @@ class Pending:
         deadline: float,
         expires: float,
         on_outcome: OnOutcome,
+        stream: ChunkSink | None = None,
     ) -> None:
         self.id = request_id
         self.lane = lane
@@ -84,6 +103,8 @@ class Pending:
         self.own_deadline: float | None = None
         """What it asked for itself, infinite for nothing; None until a changed profile makes that matter."""
         self.on_outcome = on_outcome
+        self.stream = stream
+        """Set when the answer is wanted in chunks."""
         self.predicted_us = lane.predict_us(payload.rows, payload.tokens)
         self.deaths = 0
         self.is_open = True
@@ -99,3 +120,8 @@ class Pending:
         self.slot = 0
         """Where the deadline wheel keeps it."""
         self.traceparent = ""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client has a part of the answer: another try would begin anew."""
+        return self.stream is not None and self.stream.has_begun

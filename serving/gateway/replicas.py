@@ -24,6 +24,8 @@ from serving.telemetry.resilience import VersionRow
 from serving.wire import (
     PROTOCOL_VERSION,
     Amend,
+    Chunk,
+    Credit,
     Failure,
     Frame,
     FrameError,
@@ -31,6 +33,7 @@ from serving.wire import (
     Infer,
     Kind,
     Result,
+    decode_chunk,
     decode_failure,
     decode_hello,
     decode_result,
@@ -55,6 +58,8 @@ class Outcomes(Protocol):
     def on_result(self, pending: Pending, result: Result, body: memoryview) -> None: ...
 
     def on_failure(self, pending: Pending, failure: Failure) -> None: ...
+
+    def on_chunk(self, pending: Pending, chunk: Chunk, body: memoryview) -> None: ...
 
     def on_link_lost(self, lost: list[Pending]) -> None: ...
 
@@ -101,6 +106,11 @@ class Replica:
         """Ask the worker to drop it; its answer still comes and settles what ran."""
         if self.link is not None:
             self.link.send(encode(Kind.CANCEL, pending.id))
+
+    def grant(self, pending: Pending, chunks: int) -> None:
+        """Let the worker send so many chunks more of a streamed answer."""
+        if self.link is not None and pending.id in self.in_flight:
+            self.link.send(encode(Kind.CREDIT, pending.id, Credit(chunks)))
 
     # ------------------------------------------------------------ how well it does
 
@@ -161,6 +171,8 @@ class Replica:
                 pending = self._take(request_id)
                 if pending is not None:
                     self._pool.outcomes.on_failure(pending, decode_failure(header))
+            elif kind == Kind.CHUNK:
+                self._take_chunk(request_id, decode_chunk(header), body)
             elif kind == Kind.HELLO:
                 self._greet(link, decode_hello(header))
             elif kind == Kind.PING:
@@ -197,6 +209,16 @@ class Replica:
             self.breaker.lost({pending.lane.tenant_id for pending in lost}, time.monotonic(), probes)
         for pending in lost:
             pending.probe = None
+
+    def _take_chunk(self, request_id: int, chunk: Chunk, body: memoryview) -> None:
+        """Raises `FrameError` when nobody asked for chunks."""
+        pending = self.in_flight.get(request_id)
+        if pending is None:
+            return
+        if pending.stream is None:
+            raise FrameError("a chunk of an answer that was not to be streamed")
+        self.answers += 1  # a sign of life like any other
+        self._pool.outcomes.on_chunk(pending, chunk, body)
 
     def _greet(self, link: Link, hello: Hello) -> None:
         """Raises `FrameError` when this is not the worker the deployment means."""

@@ -10,6 +10,7 @@ from serving.errors import (
     Overloaded,
     ReplicaLost,
 )
+from serving.gateway.deadlines import MAX_STREAM_S
 from serving.gateway.pending import Pending
 from serving.gateway.retries import SHARE
 from serving.gateway.routing import Lane
@@ -66,7 +67,14 @@ def lost(served: ServedVersion | None, now: float) -> ReplicaLost:
     return ReplicaLost(message, retry_after_s=retry_after_s)
 
 
+def broke_off() -> ReplicaLost:
+    return ReplicaLost("the worker died in the middle of the answer")
+
+
 def expired(pending: Pending) -> DeadlineUnattainable:
+    if pending.has_begun:
+        numbers = {"max_stream_s": MAX_STREAM_S}
+        return DeadlineUnattainable("the stream took longer than streams may", numbers=numbers)
     return DeadlineUnattainable(
         "the deadline passed before the answer was ready",
         retry_after_s=1.0,

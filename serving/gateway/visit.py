@@ -12,7 +12,7 @@ from serving.gateway.tracecontext import Trace, trace_of
 if TYPE_CHECKING:
     from serving.gateway.admission import TenantGate
     from serving.gateway.fallback import Fallback
-    from serving.gateway.pending import Payload, Pending
+    from serving.gateway.pending import ChunkSink, Payload, Pending
     from serving.gateway.routing import Lane
     from serving.gateway.snapshot import Grant
 
@@ -56,6 +56,7 @@ class Visit:
         "pending",
         "request_id",
         "started_ns",
+        "stream",
         "tenant_id",
         "trace",
     )
@@ -75,11 +76,18 @@ class Visit:
         """The newest try."""
         self.fallback: Fallback | None = None
         """Set when something else answered than what was asked."""
+        self.stream: ChunkSink | None = None
+        """Takes the chunks when the answer is to be streamed, whichever try it comes from."""
         self.is_abandoned = False
         self.trace: Trace | None = trace_of(headers)
         """Where the client sent one, or the gateway records one."""
         self.is_recorded = False
         """Whether a span is owed."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client has a part of a streamed answer: nothing else may answer any more."""
+        return self.stream is not None and self.stream.has_begun
 
     def elapsed_us(self) -> int:
         return (monotonic_ns() - self.started_ns) // 1000

@@ -13,6 +13,8 @@ from serving.contract import SlaClass
 FRAMES_CHANNEL = "tidegate:frames"
 STAGES = ("gateway", "queue", "batch_wait", "execute", "post", "total")
 """Fixed order and palette everywhere. `execute` includes interruptions by urgent batches."""
+STREAM_STAGES = ("first_chunk", "chunk_gap")
+"""Of streamed answers besides: until the first chunk left, and the mean time between two."""
 
 
 class Series(msgspec.Struct, array_like=True):

@@ -14,7 +14,6 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from serving.telemetry.frames import STAGES
 from serving.telemetry.histogram import Histogram
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -62,8 +61,7 @@ class Totals(Protocol):
     def closes(self) -> dict[str, int]: ...
     @property
     def batch_rows(self) -> Histogram: ...
-    @property
-    def stages(self) -> tuple[Histogram, ...]: ...
+    def named_stages(self) -> Iterable[tuple[str, Histogram]]: ...
 
 
 Row = tuple[list[str], Recorder, Totals]
@@ -139,7 +137,7 @@ class _Once(Collector):
             "tidegate_stage_seconds", "Time of answered requests by stage", labels=[*LABELS, "stage"]
         )
         for labels, _, counts in self._rows:
-            for name, stage in zip(STAGES, counts.stages, strict=True):
+            for name, stage in counts.named_stages():
                 family.add_metric([*labels, name], fold(stage, SECONDS, 1e6), stage.sum / 1e6)
         return family
 

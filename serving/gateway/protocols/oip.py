@@ -7,16 +7,18 @@ deadline) and `parameters.priority` (lowers the class).
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from serving.contract import ModelEntry, TensorSpec, VersionEntry
 from serving.errors import DataPlaneError, InvalidJson, InvalidRequest, InvalidTensor
-from serving.gateway import priority, tensors
+from serving.gateway import priority, sse, tensors
 from serving.gateway.inputs import Inputs, Texts, check_rows
 from serving.gateway.json_limits import check_depth
 from serving.gateway.pending import Answer, Payload
+from serving.gateway.protocols.oip_streams import OipEvents
 from serving.gateway.routing import Lane
 from serving.wire import TensorHead
 
@@ -29,9 +31,10 @@ SERVER = {"name": "tidegate", "version": "0.1.0", "extensions": ["binary_tensor_
 TEXT_INPUT = TensorSpec(name="text", datatype="BYTES", shape=(-1,))
 HEADER_LENGTH = b"inference-header-content-length"
 JSON_TYPE = b"content-type: application/json\r\n"
+EMPTY = b'"outputs":[]'
 BINARY_TYPE = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
 
-
+Body = TypeVar("Body")
 Scalar = int | float | str | bool | None
 
 
@@ -99,7 +102,7 @@ class _Output(NamedTuple):
 class InferCall:
     """One parsed `/infer` request."""
 
-    __slots__ = ("_raw", "body", "sla_class", "timeout_us")
+    __slots__ = ("_raw", "body", "events", "sla_class", "timeout_us")
     endpoint = ENDPOINT
 
     def __init__(self, headers: dict[bytes, bytes], content: bytes) -> None:
@@ -111,8 +114,25 @@ class InferCall:
             None if json_bytes == 0 and length is not None else _parse(content, json_bytes)
         )
         parameters = self.body.parameters if self.body is not None else None
-        self.timeout_us = _timeout_us(parameters) if parameters is not None else None
+        self.timeout_us = timeout_us(parameters) if parameters is not None else None
         self.sla_class = priority.of_number(parameters.priority) if parameters is not None else None
+        self.events = self._events() if sse.is_wanted(headers) else None
+
+    def _events(self) -> OipEvents:
+        """Raises `InvalidRequest` when binary outputs are asked for: events are text."""
+        body = self.body
+        if body is None:
+            return OipEvents(self._part, error, "", EMPTY)
+        wishes = [wish.parameters.binary_data for wish in body.outputs or () if wish.parameters is not None]
+        if any(wishes) or (body.parameters is not None and body.parameters.binary_data_output):
+            raise InvalidRequest("a streamed answer has no binary outputs", param="binary_data_output")
+        return OipEvents(self._part, error, body.id, EMPTY)
+
+    async def _part(self, lane: Lane, answer: Answer, payload: Payload) -> bytes:
+        """One part of a streamed answer, as a response of its own."""
+        outputs = [out._replace(is_binary=False) for out in self._outputs(answer)]
+        datas = [await tensors.encode_json_politely(out.head.datatype, out.raw) for out in outputs]
+        return self._joined(lane, outputs, datas)[1]
 
     def inputs(self, version: VersionEntry) -> Inputs:
         """Raises `InvalidTensor` or `InvalidRequest`."""
@@ -250,16 +270,20 @@ def _header_length(length: bytes, size: int) -> int:
 
 
 def _parse(content: bytes, json_bytes: int) -> InferBody:
-    text = content if json_bytes == len(content) else memoryview(content)[:json_bytes]
+    body = decoded(_decode, content if json_bytes == len(content) else memoryview(content)[:json_bytes])
+    _check_counts(body)
+    return body
+
+
+def decoded(decode: Callable[[bytes | memoryview], Body], text: bytes | memoryview) -> Body:
+    """Raises `InvalidJson` or `InvalidRequest`."""
     check_depth(text)
     try:
-        body = _decode(text)
+        return decode(text)
     except msgspec.ValidationError as error:
         raise InvalidRequest(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidJson(f"the body is not valid JSON: {error}") from None
-    _check_counts(body)
-    return body
 
 
 def _check_counts(body: InferBody) -> None:
@@ -276,7 +300,8 @@ def _check_counts(body: InferBody) -> None:
             raise InvalidTensor(message, param=tensor.name)
 
 
-def _timeout_us(parameters: RequestParameters) -> int | None:
+def timeout_us(parameters: RequestParameters) -> int | None:
+    """`parameters.timeout`, None without one. Raises `InvalidRequest`."""
     for name in ("sequence_id", "sequence_start", "sequence_end"):
         if getattr(parameters, name):
             raise InvalidRequest("the sequence extension is not supported", param=name)

@@ -60,6 +60,11 @@ class EmbeddingsCall:
             raise InvalidJson(f"the body is not valid JSON: {error}") from None
 
     @property
+    def events(self) -> None:
+        """Embeddings come as a whole."""
+        return None
+
+    @property
     def model(self) -> str:
         return self.body.model
 
