@@ -45,6 +45,7 @@ _models = [
     path("<str:name>/versions/<int:number>/archive", versions.archive, name="version_archive"),
     path("<str:name>/versions/<int:number>/trust", versions.trust, name="version_trust"),
     path("<str:name>/versions/<int:number>/alias", versions.alias, name="version_alias"),
+    path("<str:name>/versions/<int:number>/fallback", versions.fallback, name="version_fallback"),
 ]
 _deployments = [
     path("<str:deployment_id>/scale", deployments.change_scale, name="deployment_scale"),

@@ -203,7 +203,8 @@ def serving_state(deployment: Deployment) -> str:
 
 def _serving(model: Model) -> dict[str, Any]:
     """What the page says of versions and replicas; `is_moving` while any of it changes by itself."""
-    versions = list(model.versions.select_related("artifact").prefetch_related("aliases"))
+    related = ("artifact", "fallback_version__model", "fallback_model")
+    versions = list(model.versions.select_related(*related).prefetch_related("aliases"))
     deployment = _active(model=model).first()
     replicas = (
         list(deployment.replicas.filter(is_wanted=True).select_related("host", "version"))

@@ -38,7 +38,9 @@ CLASS_WORDS = {
 }
 POLICY_WORDS = {
     LatePolicyChoice.REFUSE: gettext_lazy("Refuse at once, with the numbers and a time to retry"),
-    LatePolicyChoice.DEGRADE: gettext_lazy("Let it wait in a lower class"),
+    LatePolicyChoice.DEGRADE: gettext_lazy(
+        "Let the version’s fallback answer; without one, let it wait in a lower class"
+    ),
     LatePolicyChoice.RUN: gettext_lazy("Run it anyway"),
 }
 

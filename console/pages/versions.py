@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.http import HttpResponse
@@ -21,8 +21,10 @@ from serving.control.catalog.actions import (
     register_version,
     request_validation,
     set_alias,
+    set_fallback,
     trust_python,
 )
+from serving.control.catalog.fallbacks import candidates
 from serving.control.catalog.imports import import_roots
 from serving.control.catalog.models import ALIAS_NAME, Engine, Model, Version
 from serving.control.catalog.options import BY_ENGINE, Option
@@ -145,6 +147,37 @@ class AliasForm(ActionForm):
     )
 
 
+class FallbackForm(ActionForm):
+    """Only what would be accepted is offered: ready, with the same inputs and outputs, not leading back."""
+
+    fallback = forms.ChoiceField(
+        label=gettext_lazy("What answers instead?"),
+        required=False,
+        help_text=gettext_lazy(
+            "Used when no replica is ready, when all of them keep failing, or when the profile says “degrade” and the answer would be late. The answer names what gave it."
+        ),
+    )
+
+    def __init__(self, version: Version, *args: Any, **kwargs: Any) -> None:
+        now = version.fallback_version or version.fallback_model
+        super().__init__(*args, initial={"fallback": now.pk if now else ""}, **kwargs)
+        models, versions = candidates(version)
+        if isinstance(now, Model) and now not in models:
+            models.append(now)  # shown as it is, even when it would not be accepted today
+        elif isinstance(now, Version) and now not in versions:
+            versions.append(now)
+        self._targets = {target.pk: target for target in (*models, *versions)}
+        field = cast(forms.ChoiceField, self.fields["fallback"])
+        field.choices = [
+            ("", _("Nothing: the request is refused")),
+            (_("A model: the version it serves then"), [(model.pk, model.name) for model in models]),
+            (_("One version"), [(other.pk, str(other)) for other in versions]),
+        ]
+
+    def values(self) -> dict[str, Any]:
+        return {"fallback": self._targets.get(self.cleaned_data["fallback"])}
+
+
 @page("models", FORM)
 def register(request: ConsoleRequest, name: str) -> HttpResponse:
     model = access_model(request.actor, name, Right.MANAGE_MODELS)
@@ -211,6 +244,16 @@ def alias(request: ConsoleRequest, name: str, number: int) -> HttpResponse:
         )
     title = _("Name %(version)s") % {"version": version}
     return FormPage(title=title, submit=_("Set alias"), back=_address(version.model)).show(request, form)
+
+
+@page("models", FORM)
+def fallback(request: ConsoleRequest, name: str, number: int) -> HttpResponse:
+    version = access_version_number(request.actor, name, number, Right.MANAGE_MODELS)
+    form = FallbackForm(version, request.POST or None)
+    if attempt(form, set_fallback, by=request.actor, version=version) is not None:
+        return go(request, _address(version.model), _("Saved. Gateways know it within a second."))
+    title = _("Fallback of %(version)s") % {"version": version}
+    return FormPage(title=title, submit=_("Save"), back=_address(version.model)).show(request, form)
 
 
 def _registered(request: ConsoleRequest, version: Version) -> HttpResponse:

@@ -142,7 +142,8 @@ def _routes(deployed: Deployment | None, replicas: list[Replica]) -> tuple[Weigh
 
 def version(version_id: str) -> VersionEntry | None:
     """Only what somebody must serve or validate now is published."""
-    row = Version.objects.select_related("model", "artifact").filter(pk=version_id).first()
+    rows = Version.objects.select_related("model", "artifact", "fallback_model")
+    row = rows.filter(pk=version_id).first()
     is_deployed = Replica.objects.filter(version_id=version_id, is_wanted=True).exists()
     if row is None or not (is_deployed or row.state == "validating" or _active_tunings(row).exists()):
         return None
@@ -159,6 +160,8 @@ def version(version_id: str) -> VersionEntry | None:
         cost=row.cost_curve(),
         memory_bytes=row.memory_bytes,
         price_micro_per_device_hour=row.price_micro_per_device_hour,
+        fallback_version_id=row.fallback_version_id,
+        fallback_model=row.fallback_model.name if row.fallback_model else None,
     )
 
 

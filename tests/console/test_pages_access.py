@@ -71,6 +71,7 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "version_archive": (version, "get", (200, 403, 403, 404)),
     "version_trust": (version, "get", (200, 403, 403, 404)),
     "version_alias": (version, "get", (200, 403, 403, 404)),
+    "version_fallback": (version, "get", (200, 403, 403, 404)),
     "deploy": (model, "get", (200, 403, 403, 404)),
     "deployment_scale": (deployment, "get", (200, 404, 404, 404)),
     "deployment_version": (deployment, "get", (200, 404, 404, 404)),

@@ -248,3 +248,25 @@ def test_no_page_shows_a_command_line_for_a_model_that_is_not_there(world: World
     with patch("console.pages.overview.visible_models", return_value=Model.objects.none()):
         page = world.client("operator").get("/").content.decode()
     assert "There is no model to ask yet" in page
+
+
+def test_a_fallback_is_chosen_from_what_fits_and_shown_to_operators_only(world: World) -> None:
+    client = world.client("operator")
+    post(client, "model_create", name="spare", audience="all")
+    post(client, "version_register", "spare", engine="echo", price="0", option_max_batch_rows="8")
+    spare = Version.objects.get(model__name="spare")
+    Version.objects.filter(pk=spare.pk).update(state="ready")
+    address = ("version_fallback", "minilm", world.version.number)
+    form = client.get(reverse(address[0], args=address[1:])).content.decode()
+    assert f'value="{spare.pk}"' in form and f'value="{spare.model_id}"' in form
+    assert f'value="{world.version.pk}"' not in form
+    assert post(client, *address, fallback="mv_nothing").status_code == 422
+    assert post(client, *address, fallback=spare.model_id).status_code == 302
+    world.version.refresh_from_db()
+    assert world.version.fallback_model == spare.model
+    assert "falls back to spare" in client.get(reverse("model", args=["minilm"])).content.decode()
+    seen_by_tenant = world.client("owner").get(reverse("model", args=["minilm"])).content.decode()
+    assert "falls back" not in seen_by_tenant
+    assert post(client, *address, fallback="").status_code == 302
+    world.version.refresh_from_db()
+    assert world.version.fallback_model is None

@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from serving.contract import EngineName
 from serving.control import publish
-from serving.control.catalog import artifacts, declared, formats, options, receiving
+from serving.control.catalog import artifacts, declared, fallbacks, formats, options, receiving
+from serving.control.catalog.fallbacks import set_fallback
 from serving.control.catalog.imports import import_roots
 from serving.control.catalog.models import (
     Artifact,
@@ -49,6 +50,7 @@ __all__ = [
     "request_validation",
     "revoke_grant",
     "set_alias",
+    "set_fallback",
     "trust_python",
     "update_model",
 ]
@@ -185,7 +187,7 @@ def trust_python(*, by: Actor, version: Version, reason: str) -> Version:
 
 @transaction.atomic
 def archive_version(*, by: Actor, version: Version) -> Version:
-    """For good. Raises `Conflict` while it is deployed or an alias points to it."""
+    """For good. Raises `Conflict` while it is deployed, an alias points to it, or it is a fallback."""
     require(by, Right.MANAGE_MODELS)
     # The model's lock orders this with a deployment that starts at the same moment; it takes the same.
     _locked(version.model)
@@ -195,6 +197,9 @@ def archive_version(*, by: Actor, version: Version) -> Version:
     names = list(row.aliases.values_list("alias", flat=True))
     if names:
         raise Conflict(f"The alias {', '.join(names)} points to this version. Move it first.")
+    relying = row.fallback_of.exclude(state="archived").select_related("model").first()
+    if relying is not None:
+        raise Conflict(f"It is the fallback of {relying}. Give that another one first.")
     before = row.state
     move(row, "archived")
     record(by=by, action="version.archived", target=row, before={"state": before}, after={"state": row.state})
@@ -233,6 +238,7 @@ def _registered(by: Actor, model: Model, **values: Any) -> Version:
     locked = _locked(model)
     locked.last_number += 1
     locked.save(update_fields=["last_number"])
+    values = fallbacks.inherited(locked) | values
     version = Version(model=locked, number=locked.last_number, created_by=by.name, **values)
     save_valid(version)
     record(by=by, action="version.registered", target=version, after=_facts(version))

@@ -134,6 +134,13 @@ class Version(models.Model):
     """How the engine executes the version, in sentences for a person; measured with the rest."""
     validated_at = models.DateTimeField(null=True, blank=True)
 
+    fallback_version = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, related_name="fallback_of"
+    )
+    fallback_model = models.ForeignKey(
+        Model, models.SET_NULL, null=True, blank=True, related_name="fallback_of"
+    )
+    """What answers when this version cannot: at most one of the two."""
     price_micro_per_device_hour = models.PositiveBigIntegerField(default=0)
     trusted_by = models.CharField(max_length=200, blank=True, default="")
     trusted_reason = models.TextField(blank=True, default="")
@@ -160,6 +167,10 @@ class Version(models.Model):
             models.CheckConstraint(
                 condition=~Q(engine="python", state__in=["validating", "ready"]) | ~Q(trusted_by=""),
                 name="control_version_python_runs_only_trusted",
+            ),
+            models.CheckConstraint(
+                condition=Q(fallback_version=None) | Q(fallback_model=None),
+                name="control_version_has_one_fallback",
             ),
         ]
         indexes = [
