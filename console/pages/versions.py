@@ -251,7 +251,7 @@ def fallback(request: ConsoleRequest, name: str, number: int) -> HttpResponse:
     version = access_version_number(request.actor, name, number, Right.MANAGE_MODELS)
     form = FallbackForm(version, request.POST or None)
     if attempt(form, set_fallback, by=request.actor, version=version) is not None:
-        return go(request, _address(version.model), _("Saved. Gateways know it within a second."))
+        return go(request, _address(version.model), _("Saved. Gateways follow within a second."))
     title = _("Fallback of %(version)s") % {"version": version}
     return FormPage(title=title, submit=_("Save"), back=_address(version.model)).show(request, form)
 
