@@ -154,7 +154,7 @@ class FallbackForm(ActionForm):
         label=gettext_lazy("What answers instead?"),
         required=False,
         help_text=gettext_lazy(
-            "Used when no replica is ready, when all of them keep failing, or when the profile says “degrade” and the answer would be late. The answer names what gave it."
+            "Used when no replica is ready, when all of them keep failing, or when the answer would be late and the SLA profile prefers another one. The answer names what gave it."
         ),
     )
 
