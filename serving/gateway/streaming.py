@@ -21,7 +21,8 @@ from serving.gateway.snapshot import Grant
 from serving.wire import Chunk, Result, Stages
 
 KEEP_ALIVE_S = 15.0
-FIRST_CREDIT = 8
+FIRST_CREDIT = 4
+"""A chunk may hold 1 MiB (`worker.streams.MAX_CHUNK_BYTES`) before anybody knows how large they are."""
 MAX_CREDIT = 64
 WINDOW_BYTES = 256 << 10
 """About so much of a stream may be on its way between engine and socket."""

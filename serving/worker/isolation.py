@@ -69,7 +69,8 @@ class IsolatedRun:
         self.is_whole = False
         others = [item for item, begun in zip(inputs, has_begun, strict=True) if not begun]
         outcomes = iter((yield from self.run(others)) if others else [])
-        return [_failure(error) if begun else next(outcomes) for begun in has_begun]
+        failure = _out_of_memory(inputs) if isinstance(error, MemoryError) else _failure(error)
+        return [failure if begun else next(outcomes) for begun in has_begun]
 
     def _run_halves(self, inputs: Sequence[EngineInput]) -> Run:
         self.is_whole = False

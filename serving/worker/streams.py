@@ -17,7 +17,7 @@ from serving.worker.engines.contract import EngineOutput
 
 MAX_CREDIT = 4096
 """Chunks a gateway may ask for at one time."""
-MAX_CHUNK_BYTES = 4 << 20
+MAX_CHUNK_BYTES = 1 << 20
 MAX_KEPT_CHUNKS = 1024
 MAX_KEPT_BYTES = 4 << 20
 """What is kept of a stream beyond its credit, for engines that do not look at it."""

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.contract import TensorSpec
+from serving.contract import DeploymentEntry, ReplicaSpec, TensorSpec
 from serving.gateway import connections, deadlines, streaming
 from serving.worker.engines.contract import Emission, EngineInput, EngineOutput, Outcome, Run
 from serving.worker.engines.echo import EchoEngine
@@ -291,6 +291,44 @@ async def test_a_worker_that_dies_before_the_first_part_is_replaced_unnoticed(ha
     assert response.text.count("data: ") == 4
 
 
+async def test_a_fallback_streams_instead_and_the_receipt_says_so(harness: Harness) -> None:
+    _publish_fallback(harness)
+    async with EchoWorker(harness.address(5), Open(), replica_id="rep_s", version_id="mv_small"):
+        await harness.until_ready("mv_small")
+        async with stream(harness, echo_body(values(3))) as response:
+            events = await Events(response).rest()
+    assert {event["model_name"] for event in events} == {"small"}
+    assert events[-1]["receipt"]["fallback"] == "not_ready; from=echo/1"
+
+
+async def test_a_stream_that_began_never_turns_to_the_fallback(harness: Harness) -> None:
+    _publish_fallback(harness)
+    engine, other = Gated(), Open()
+    worker = serving(harness, engine)
+    async with worker, EchoWorker(harness.address(5), other, replica_id="rep_s", version_id="mv_small"):
+        await harness.until_ready("mv_small")
+        await harness.until_ready()
+        async with stream(harness, echo_body(values(3))) as response:
+            events = Events(response)
+            await events.next()
+            await worker.kill()
+            (last,) = await events.rest()
+        engine.go_on.release(10)
+    assert (last["code"], other.emitted) == ("replica_lost", 0)
+
+
+async def test_a_request_pipelined_behind_a_stream_is_answered_after_it(harness: Harness) -> None:
+    async with serving(harness, Open()):
+        await harness.until_ready()
+        reader, writer = await _post(harness, echo_body(values(3)))
+        writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        answer = (await reader.read()).decode()
+        writer.close()
+    streamed, behind = answer.split("0\r\n\r\n", 1)
+    assert streamed.count("data: ") == 4
+    assert behind.startswith("HTTP/1.1 200 OK") and '{"live":true}' in behind
+
+
 async def test_a_client_that_leaves_stops_the_engine_and_is_charged_for_what_ran(harness: Harness) -> None:
     engine = Gated()
     async with serving(harness, engine):
@@ -526,6 +564,14 @@ def test_credit_keeps_the_window_and_never_runs_dry(size_bytes: int) -> None:
         assert granted > taken
         window = max(1, min(streaming.MAX_CREDIT, streaming.WINDOW_BYTES // size_bytes))
         assert granted - taken <= max(window, streaming.FIRST_CREDIT)
+
+
+def _publish_fallback(harness: Harness) -> None:
+    """The model `small` on a worker of its own, where `echo` cannot answer."""
+    harness.publish_model("small", version_id="mv_small")
+    harness.publish_model(fallback_model="small")
+    spec = ReplicaSpec(id="rep_s", version_id="mv_small", host="test", address=harness.address(5))
+    harness.seam.put("dep_small", DeploymentEntry(id="dep_small", model="small", replicas=(spec,)))
 
 
 def _failed(harness: Harness) -> dict[str, int]:
