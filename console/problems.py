@@ -149,7 +149,9 @@ def _page(request: HttpRequest, problem: Problem) -> str:
 
 
 def _pointer(field: str) -> str:
-    return f"/{field.replace('~', '~0').replace('/', '~1')}" if field else ""
+    """`options.dtype` → `/options/dtype`, a JSON pointer (RFC 6901)."""
+    parts = field.split(".") if field else []
+    return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
 def _request_id(request: HttpRequest) -> str:

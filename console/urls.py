@@ -73,6 +73,7 @@ _profiles = [
 ]
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("api/v1/", include("console.api.urls")),
     path("healthz", health.healthz, name="healthz"),
     path("language", set_language, name="set_language"),
     path("accounts/", include(_accounts)),

@@ -66,6 +66,15 @@ def open_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Any]:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """pytest-django makes a database only when some test names it; behind `world` it comes too late to disturb."""
+    for item in items:
+        names = getattr(item, "fixturenames", [])
+        if any(name in names for name in NAMES) and not {"db", "transactional_db"} & set(names):
+            names.append("db")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if _open is not None and _key(item) != _open.key:
         _end()

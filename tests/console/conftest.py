@@ -78,7 +78,7 @@ def build_world() -> World:
 
 def _deployed(model: Model, version: Version) -> Deployment:
     seen = timezone.now() + timedelta(hours=1)
-    devices = [{"name": "CPU", "kind": "cpu", "memory_bytes": 1 << 34, "cores": 2}]
+    devices = [{"name": "cpu", "kind": "cpu", "memory_bytes": 1 << 34, "cores": 2}]
     host = Host.objects.create(name="box", last_seen_at=seen, replica_dir="/run/r", devices=devices)
     deployment = Deployment.objects.create(model=model, version=version, created_by="tests")
     Replica.objects.create(

@@ -43,6 +43,8 @@ def checked_texts(texts: Sequence[str]) -> tuple[str, ...]:
         raise _invalid(f"{len(texts)} texts; at most {MAX_TEXTS}.")
     if any(not text.strip() or len(text) > MAX_TEXT_CHARS for text in texts):
         raise _invalid(f"A text is empty, or longer than {MAX_TEXT_CHARS} characters.")
+    if not all(map(_is_storable, texts)):
+        raise _invalid("A text holds characters that are no text.")
     if sum(map(len, texts)) > MAX_CHARS:
         raise _invalid(f"More than {MAX_CHARS} characters together.")
     return tuple(texts)
@@ -87,11 +89,16 @@ def _flat(data: list[Any]) -> list[OptionValue]:
         item = pending.pop()
         if isinstance(item, list):
             pending.extend(reversed(item))
-        elif isinstance(item, str | bool | int | float):
+        elif isinstance(item, bool | int | float) or (isinstance(item, str) and _is_storable(item)):
             out.append(item)
         else:
             raise _invalid("Tensors hold numbers, texts, true and false.")
     return out
+
+
+def _is_storable(text: str) -> bool:
+    """PostgreSQL keeps neither NUL nor half a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _check_against(tensors: Sequence[SampleTensor], specs: Sequence[TensorSpec]) -> None:
