@@ -31,6 +31,8 @@ now = time.perf_counter
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLOCK_MONOTONIC, _NONBLOCK = 1, 0o4000
 _BACK_OFF_S = 0.05
+NEVER_MS = 1e9
+"""Every percentile of no answers at all: JSON knows no infinity."""
 _GRACE_S = 10.0
 """How long answers may still arrive after the last request was sent."""
 
@@ -73,10 +75,15 @@ class LoadOutcome(msgspec.Struct, kw_only=True):
     p95_ms: float
     p99_ms: float
     max_ms: float
+    due: int = 0
     kept_share: float | None = None
     """Answered within the target, of all requests that were due."""
     send_lag_p99_ms: float = 0.0
     mean_batch_rows: float | None = None
+    device_ms: float | None = None
+    """Of all answers that arrived within the window, by their receipts."""
+    quantiles_ms: list[float] = []
+    """The latencies at 0, 1, … 100 % of the answers."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -171,7 +178,8 @@ class Sender:
     def __init__(self, load: Load, seed: int, stop_at: float) -> None:
         self.load = load
         self.records: list[tuple[float, float, float, int]] = []
-        self.batch_rows: list[tuple[float, int]] = []
+        self.receipts: list[tuple[float, int, float]] = []
+        """(ended, rows of the batch, device milliseconds) of every answer that has a receipt."""
         self._stop_at = stop_at
         self._loop = asyncio.get_running_loop()
         self._rng = random.Random(f"{load.name}{seed}")
@@ -197,9 +205,10 @@ class Sender:
     def finished(self, connection: Connection, status: int, head: bytes) -> None:
         ended = now()
         self.records.append((connection.scheduled, connection.sent, ended, status))
-        rows = _header(head, b"x-tidegate-batch-size") if head else None
+        rows = _header(head, b"x-tidegate-batch-size") if status == 200 else None
         if rows:
-            self.batch_rows.append((ended, int(rows)))
+            device_ms = float(_header(head, b"x-tidegate-device-ms") or 0)
+            self.receipts.append((ended, int(rows), device_ms))
         self.next(connection, status, ended)
 
     def next(self, connection: Connection, status: int, ended: float) -> None:
@@ -368,7 +377,7 @@ def _load_outcome(sender: Sender, begin: float, end: float) -> LoadOutcome:
     errors = Counter(f"http_{status}" if status else "lost" for *_, status in due if status != 200)
     if unanswered:
         errors["unanswered"] = unanswered
-    rows = [count for ended, count in sender.batch_rows if begin <= ended < end]
+    receipts = [(rows, device_ms) for ended, rows, device_ms in sender.receipts if begin <= ended < end]
     target_ms = sender.load.target_ms
     kept = sum(1 for latency in latencies if target_ms is not None and latency <= target_ms)
     return LoadOutcome(
@@ -379,14 +388,17 @@ def _load_outcome(sender: Sender, begin: float, end: float) -> LoadOutcome:
         p95_ms=_percentile(latencies, 0.95),
         p99_ms=_percentile(latencies, 0.99),
         max_ms=_percentile(latencies, 1.0),
+        due=len(due) + unanswered,
         kept_share=None if target_ms is None else round(kept / max(1, len(due) + unanswered), 4),
         send_lag_p99_ms=_percentile(sorted((sent - due_at) * 1e3 for due_at, sent, *_ in due), 0.99),
-        mean_batch_rows=round(sum(rows) / len(rows), 1) if rows else None,
+        mean_batch_rows=round(sum(rows for rows, _ in receipts) / len(receipts), 1) if receipts else None,
+        device_ms=round(sum(device_ms for _, device_ms in receipts), 1) if receipts else None,
+        quantiles_ms=[_percentile(latencies, share / 100) for share in range(101)] if latencies else [],
     )
 
 
 def _percentile(ordered: list[float], share: float) -> float:
-    return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2) if ordered else float("nan")
+    return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], 2) if ordered else NEVER_MS
 
 
 def main() -> None:

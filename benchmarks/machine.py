@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -73,6 +74,14 @@ def go_first(pid: int) -> None:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, int(nice))
             Path(f"/proc/{pid}/autogroup").write_text(nice)
+
+
+def has_bf16() -> bool:
+    """Whether the CPU multiplies bf16 by itself; elsewhere it would be emulated."""
+    try:
+        return bool(re.search(r"\b(avx512_bf16|amx_bf16|bf16)\b", Path("/proc/cpuinfo").read_text()))
+    except OSError:
+        return False
 
 
 def describe() -> str:

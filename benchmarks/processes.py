@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -98,6 +99,12 @@ def finished(command: Sequence[str], *, stdin: bytes = b"", timeout_s: float) ->
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
     return output
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def python(*arguments: str) -> list[str]:

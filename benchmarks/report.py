@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from benchmarks.cases import BY_NAME, WEIGHTS, Kind
 from benchmarks.decisions import QUEUED
 from benchmarks.loadgen import LoadOutcome
 from benchmarks.profile import Profile
+from benchmarks.promises import BF16, OURS, promises
 from benchmarks.results import Results, middle
 
 METHOD = """## How it was measured
@@ -16,29 +18,37 @@ METHOD = """## How it was measured
 - **Raw limit**: the same engine in a plain loop on core 1, the best of batches of 1, 8 and 32 sentences,
   tokenised beforehand (in Tidegate the gateway's core tokenises). It is measured again in every round, between
   the served cases, so that a change of the machine's speed meets all of them.
-- **Peer**: mosec with the same weights, torch and transformers, batches of at most 32, 5 ms; it tokenises and
-  pads in its model process, as its examples do.
+- **Peers** run with the same weights, torch and transformers, batches of at most 32, 5 ms, one model process;
+  they tokenise and pad in that process, as their examples do. "Best peer" is the best of those in this run, in
+  each case and figure anew. bf16 is compared to the peers' fp32: it is an option of a version here.
 - Open loop: Poisson arrivals, latency from the *scheduled* arrival. Closed loop: from the send.
 - Everything on the gateway's path is on: authentication, admission, routing, receipts, metrics, usage. The
   configuration comes from a last-good file; the control plane, PostgreSQL and Valkey do not run.
-- Medians over the rounds. `other CPU` is the share of one core that neither the server nor the generator used:
+- Medians over the rounds, except the share kept, which counts all that was due in all of them. `other CPU` is the share of one core that neither the server nor the generator used:
   with much of it, the round says little.
 """
 
 
-def markdown(results: Results) -> str:
+def markdown(results: Results, *, pictures: Iterable[str] = (), more: Iterable[str] = ()) -> str:
+    """`pictures`: names of SVG files beside it; `more`: lines of other measurements."""
     parts = [
         "# Benchmark results",
         "",
-        f"{results.machine}. {_versions(results)}. {results.dtype}, {results.rounds} rounds, {results.started_at}.",
+        f"{results.machine}. {_versions(results)}. {results.rounds} rounds, {results.started_at}.",
         "Run it again: `python -m benchmarks.run` (see its `--help`).",
         "",
         *_promises(results),
+        *(f"![{name}]({name}.svg)" for name in pictures),
+        "",
         *_limits(results),
         *_throughput(results),
         *_contended(results),
+        *_shares(results),
+        *_overload(results),
+        *_predictions(results),
         *_echo(results),
         *_decisions(results),
+        *more,
         *_profile(results.profile),
         METHOD,
     ]
@@ -66,13 +76,17 @@ def _promises(results: Results) -> list[str]:
     rows = [
         [
             each.what,
-            _number(each.measured, 0 if each.least > 100 else 3),
-            _number(each.least, 0 if each.least > 100 else 2),
+            _number(each.measured, _digits(each.bound)),
+            ("≤ " if each.is_at_most else "≥ ") + f"{each.bound:,g}",
             "kept" if each.is_kept else "**missed**",
         ]
-        for each in results.promises()
+        for each in promises(results)
     ]
-    return ["## What is promised", "", *_table(["promise", "measured", "at least", ""], rows)]
+    return ["## What is promised", "", *_table(["promise", "measured", "bound", ""], rows)]
+
+
+def _digits(bound: float) -> int:
+    return 0 if bound > 1000 else 1 if bound > 4 else 3
 
 
 def _limits(results: Results) -> list[str]:
@@ -89,12 +103,11 @@ def _limits(results: Results) -> list[str]:
 
 def _throughput(results: Results) -> list[str]:
     rows = []
-    for server, case in _measured(results, is_contended=False):
+    for server, case in _measured(results, "one tenant"):
         load = next(iter(results.of(server, case)[0].loads))
-        limit = results.limit("mixed" if case.endswith("mixed") else "short")
         total = results.total(server, case)
         rows.append(
-            [case, server, _number(total), _number(100 * total / limit, 0) + " %"]
+            [case, server, _number(total), _of_raw(results, case, total)]
             + [_number(results.figure(server, case, load, read)) for read in (_p50, _p95, _p99)]
             + [
                 _number(results.figure(server, case, load, lambda each: each.mean_batch_rows)),
@@ -102,62 +115,92 @@ def _throughput(results: Results) -> list[str]:
                 _other(results, server, case),
             ]
         )
-    heads = [
-        "case",
-        "server",
-        "answers/s",
-        "of raw",
-        "p50 ms",
-        "p95 ms",
-        "p99 ms",
-        "mean batch",
-        "errors",
-        "other CPU",
-    ]
-    return ["## One tenant", "", *_table(heads, rows)] if rows else []
+    heads = "case,server,answers/s,of raw,p50 ms,p95 ms,p99 ms,mean batch,errors,other CPU"
+    return ["## One tenant", "", *_table(heads.split(","), rows)] if rows else []
 
 
 def _contended(results: Results) -> list[str]:
     rows = []
-    for server, case in _measured(results, is_contended=True):
-        kept = results.figure(server, case, "interactive", lambda each: each.kept_share)
-        limit = results.limit("mixed" if case.endswith("mixed") else "short")
+    for server, case in _measured(results, "contended"):
         total = results.total(server, case)
         rows.append(
-            [case, server, _number(100 * kept, 1) + " %"]
+            [case, server, _percent(results.kept(server, case, "interactive"))]
             + [_number(results.figure(server, case, "interactive", read)) for read in (_p50, _p95, _p99)]
             + [
                 _number(total),
-                _number(100 * total / limit, 0) + " %",
+                _of_raw(results, case, total),
                 _errors(results, server, case),
                 _other(results, server, case),
             ]
         )
-    heads = [
-        "case",
-        "server",
-        "50 ms kept",
-        "p50 ms",
-        "p95 ms",
-        "p99 ms",
-        "total/s",
-        "of raw",
-        "errors",
-        "other CPU",
-    ]
+    heads = "case,server,50 ms kept,p50 ms,p95 ms,p99 ms,total/s,of raw,errors,other CPU"
     title = "## An interactive tenant (10/s Poisson, or as said) beside a bulk tenant with 128 requests outstanding"
+    return [title, "", *_table(heads.split(","), rows)] if rows else []
+
+
+def _shares(results: Results) -> list[str]:
+    whole = sum(WEIGHTS.values())
+    rows = [
+        [name, f"{WEIGHTS[name]:g}", _percent(share, 2), _percent(WEIGHTS[name] / whole, 2)]
+        for name, share in results.device_shares(OURS, "shares 1:2:4").items()
+    ]
+    title = "## Three tenants, 64 requests outstanding each: shares of the device's time, by receipts"
+    return [title, "", *_table(["tenant", "weight", "measured", "due"], rows)] if rows else []
+
+
+def _overload(results: Results) -> list[str]:
+    rows = []
+    for server, case in _measured(results, "overload"):
+        for name in results.of(server, case)[0].loads:
+            answered = results.figure(server, case, name, lambda each: each.answered_per_s)
+            rows.append(
+                [name, _number(answered), _percent(results.kept(server, case, name))]
+                + [_number(results.figure(server, case, name, read)) for read in (_p50, _p95, _p99)]
+            )
+    title = "## An interactive tenant at 450/s, more than the device can do, beside two at 15/s"
+    heads = ["tenant", "answers/s", "50 ms kept", "p50 ms", "p95 ms", "p99 ms"]
     return [title, "", *_table(heads, rows)] if rows else []
 
 
-def _measured(results: Results, *, is_contended: bool) -> list[tuple[str, str]]:
+def _predictions(results: Results) -> list[str]:
+    rows = []
+    for said in results.predictions:
+        real = [
+            results.total(OURS, said.case),
+            results.kept(OURS, said.case, "interactive"),
+            results.figure(OURS, said.case, "interactive", _p50),
+            results.figure(OURS, said.case, "interactive", _p95),
+        ]
+        if real[0] != real[0]:
+            continue
+        for who, (total, kept, p50, p95) in (
+            ("simulated", (said.total_per_s, said.kept_share, said.p50_ms, said.p95_ms)),
+            ("real", real),
+        ):
+            rows.append([said.case, who, _number(total), _percent(kept), _number(p50), _number(p95)])
+    heads = ["case", "", "total/s", "50 ms kept", "p50 ms", "p95 ms"]
+    title = "## The simulator and the real run"
+    note = "Real latencies are those of the client: they include HTTP, the gateway and two process switches."
+    return [title, "", note, "", *_table(heads, rows)] if rows else []
+
+
+def _measured(results: Results, kind: Kind) -> list[tuple[str, str]]:
+    """(server, case), by case, ours first."""
     found = dict.fromkeys((each.server, each.case) for each in results.measured)
+    cases = list(BY_NAME)
+    servers = [OURS, BF16, *results.peers]
     return sorted(
-        ((server, case) for server, case in found if case.startswith("contended") == is_contended),
-        key=lambda pair: (
-            list(dict.fromkeys(each.case for each in results.measured)).index(pair[1]),
-            pair[0] != "tidegate",
-        ),
+        (pair for pair in found if BY_NAME[pair[1]].kind == kind),
+        key=lambda pair: (cases.index(pair[1]), servers.index(pair[0])),
     )
+
+
+def _of_raw(results: Results, case: str, total: float) -> str:
+    return _percent(total / results.limit(BY_NAME[case].texts), 0)
+
+
+def _percent(share: float, digits: int = 1) -> str:
+    return _number(100 * share, digits) + " %"
 
 
 def _errors(results: Results, server: str, case: str) -> str:

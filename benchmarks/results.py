@@ -1,4 +1,4 @@
-"""What was measured, as data, and the ratios that are promised."""
+"""What was measured, as data, and the figures that summarise it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,22 @@ class Round(msgspec.Struct, kw_only=True):
     outcome: Outcome
 
 
-class Promise(msgspec.Struct, kw_only=True):
-    what: str
-    measured: float
-    least: float
+class Agreement(msgspec.Struct, kw_only=True):
+    """Cosines between embeddings of the same sentences by two variants."""
 
-    @property
-    def is_kept(self) -> bool:
-        return self.measured >= self.least
+    variant: str
+    least_cosine: float
+    sentences: int
+
+
+class Prediction(msgspec.Struct, kw_only=True):
+    """What the simulator said of a case before it was played."""
+
+    case: str
+    total_per_s: float
+    kept_share: float
+    p50_ms: float
+    p95_ms: float
 
 
 class Results(msgspec.Struct, kw_only=True):
@@ -35,12 +43,14 @@ class Results(msgspec.Struct, kw_only=True):
 
     machine: str
     started_at: str
-    dtype: str
     rounds: int
     versions: dict[str, str]
+    peers: list[str] = []
     ready_s: dict[str, float] = {}
     limits: list[Limit] = []
     measured: list[Round] = []
+    agreements: list[Agreement] = []
+    predictions: list[Prediction] = []
     echo: list[EchoOutcome] = []
     profile: Profile | None = None
     decisions: list[Decision] = []
@@ -57,56 +67,38 @@ class Results(msgspec.Struct, kw_only=True):
         return middle(outcome.total_per_s for outcome in self.of(server, case))
 
     def figure(self, server: str, case: str, load: str, read: Callable[[LoadOutcome], float | None]) -> float:
+        """Median over the rounds."""
         values = [read(outcome.loads[load]) for outcome in self.of(server, case) if load in outcome.loads]
         return middle(value for value in values if value is not None)
 
-    def promises(self) -> list[Promise]:
-        candidates = [
-            _ratio(
-                "closed64 short ÷ raw limit",
-                self.total("tidegate", "closed64 short"),
-                self.limit("short"),
-                0.95,
-            ),
-            _ratio(
-                "closed64 mixed ÷ raw limit",
-                self.total("tidegate", "closed64 mixed"),
-                self.limit("mixed"),
-                0.95,
-            ),
-            _ratio(
-                "closed64 short ÷ mosec",
-                self.total("tidegate", "closed64 short"),
-                self.total("mosec", "closed64 short"),
-                1.25,
-            ),
-            Promise(
-                what="contended short: interactive answers within 50 ms",
-                measured=self.figure(
-                    "tidegate", "contended short", "interactive", lambda load: load.kept_share
-                ),
-                least=0.97,
-            ),
-            _ratio(
-                "contended short: total ÷ raw limit",
-                self.total("tidegate", "contended short"),
-                self.limit("short"),
-                0.85,
-            ),
-            Promise(
-                what="echo: requests/s per gateway core",
-                measured=middle(each.requests_per_gateway_core for each in self.echo),
-                least=12_000,
-            ),
-        ]
-        return [each for each in candidates if each.measured == each.measured]
+    def kept(self, server: str, case: str, load: str) -> float:
+        """Share of all that was due in all rounds; a median would hide a round that went wrong."""
+        loads = [outcome.loads[load] for outcome in self.of(server, case) if load in outcome.loads]
+        due = sum(each.due for each in loads)
+        return sum((each.kept_share or 0.0) * each.due for each in loads) / due if due else float("nan")
+
+    def best_peer_total(self, case: str) -> float:
+        """The most answers per second any peer gave; NaN when none was measured."""
+        return max(self._of_peers(lambda peer: self.total(peer, case)), default=float("nan"))
+
+    def best_peer(self, case: str, load: str, read: Callable[[LoadOutcome], float | None]) -> float:
+        """The least of a latency any peer reached."""
+        return min(self._of_peers(lambda peer: self.figure(peer, case, load, read)), default=float("nan"))
+
+    def device_shares(self, server: str, case: str) -> dict[str, float]:
+        """Load → its share of the device's time, by the receipts of all rounds."""
+        spent: dict[str, float] = {}
+        for outcome in self.of(server, case):
+            for name, load in outcome.loads.items():
+                spent[name] = spent.get(name, 0.0) + (load.device_ms or 0.0)
+        whole = sum(spent.values())
+        return {name: each / whole for name, each in spent.items()} if whole else {}
+
+    def _of_peers(self, read: Callable[[str], float]) -> list[float]:
+        return [value for value in map(read, self.peers) if value == value]
 
 
 def middle(values: Iterable[float]) -> float:
     """The median, NaN of nothing."""
     found = list(values)
     return median(found) if found else float("nan")
-
-
-def _ratio(what: str, above: float, below: float, least: float) -> Promise:
-    return Promise(what=what, measured=round(above / below, 3) if below else float("nan"), least=least)

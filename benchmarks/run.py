@@ -1,6 +1,6 @@
-"""Measures Tidegate beside the engine's own limit and the best peer, and writes RESULTS.md and results.json.
+"""Measures Tidegate beside the engine's own limit and its peers, and writes RESULTS.md, pictures and results.json.
 
-    python -m benchmarks.run                      everything, three rounds, about six minutes
+    python -m benchmarks.run                      everything, three rounds, about twelve minutes
     python -m benchmarks.run --only closed --rounds 1 --scale 0.3      a quick look
 
 Needs two cores, `taskset`, the requirements, and `wrk` for the echo case. Everything stays on loopback.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,10 +22,13 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import cases, echo, machine, processes, profile, report, stack
+from benchmarks import agreement, cases, echo, machine, predicted, processes, profile, stack, written
 from benchmarks.cases import Case, Server
 from benchmarks.decisions import Decision
-from benchmarks.peers import mosec
+from benchmarks.peers import peer
+from benchmarks.peers.known import PEERS
+from benchmarks.processes import free_port
+from benchmarks.promises import BF16, OURS, promises
 from benchmarks.raw_limit import Limit, Question
 from benchmarks.results import Results, Round
 from serving.contract import CostCurve
@@ -54,9 +56,9 @@ class RawLimit:
 
 
 @contextlib.contextmanager
-def raw_limit(directory: Path, dtype: str) -> Iterator[RawLimit]:
+def raw_limit(directory: Path) -> Iterator[RawLimit]:
     core = stack.WORKER_CORE
-    command = processes.python("-m", "benchmarks.raw_limit", "--core", str(core), "--dtype", dtype)
+    command = processes.python("-m", "benchmarks.raw_limit", "--core", str(core))
     with processes.started("raw_limit", command, core=core, log_dir=directory, pipes=True) as process:
         yield RawLimit(process)
 
@@ -69,32 +71,42 @@ class Harness:
     chosen: list[Case]
     directory: Path
     scale: float
-    with_peer: bool
+    has_bf16: bool
 
     def measure_model(self) -> None:
-        with raw_limit(self.directory, self.results.dtype) as raw:
-            curve = self._curve(raw)
-            version_entry = stack.minilm(curve, self.results.dtype)
-            with contextlib.ExitStack() as open_servers:
-                servers = self._serve(version_entry, open_servers)
-                for seed in range(self.results.rounds):
-                    self._round(raw, servers, seed)
+        with raw_limit(self.directory) as raw, contextlib.ExitStack() as open_servers:
+            say("the engine alone, once for its cost curve")
+            curve = raw.measure("short", 2.0).curve  # what validation would have measured
+            servers = [*self._own(curve, open_servers), *self._peers(open_servers)]
+            for seed in range(self.results.rounds):
+                self._round(raw, servers, seed)
+        self._predict()
 
-    def _curve(self, raw: RawLimit) -> CostCurve:
-        """What validation would have measured."""
-        say("the engine alone, once for its cost curve")
-        return raw.measure("short", 2.0).curve
+    def _own(self, curve: CostCurve, open_servers: contextlib.ExitStack) -> list[Server]:
+        names = {OURS: "fp32"}
+        if self.has_bf16 and any(case.name in cases.BF16_CASES for case in self.chosen):
+            names[BF16] = "bf16"
+        servers = []
+        for name, dtype in names.items():
+            say(f"starting gateway and worker, {dtype}")
+            entry = stack.minilm(curve if dtype == "fp32" else None, dtype)
+            own = open_servers.enter_context(stack.serving(entry, self.directory / dtype))
+            self.results.ready_s[name] = round(own.ready_s, 2)
+            servers.append(cases.tidegate(own, name))
+        if len(servers) == 2:
+            self.results.agreements.append(agreement.measure(*servers))
+        return servers
 
-    def _serve(self, version_entry: stack.VersionEntry, open_servers: contextlib.ExitStack) -> list[Server]:
-        say("starting gateway and worker")
-        own = open_servers.enter_context(stack.serving(version_entry, self.directory / "own"))
-        self.results.ready_s["tidegate"] = round(own.ready_s, 2)
-        servers = [cases.tidegate(own)]
-        if self.with_peer:
-            say("starting mosec")
-            peer = open_servers.enter_context(mosec.serving(self.directory / "mosec", _free_port()))
-            self.results.ready_s["mosec"] = round(peer.ready_s, 2)
-            servers.append(cases.mosec(peer))
+    def _peers(self, open_servers: contextlib.ExitStack) -> list[Server]:
+        servers = []
+        if any(case.peers_s for case in self.chosen):
+            for name in self.results.peers:
+                say(f"starting {name}")
+                running = open_servers.enter_context(
+                    peer.serving(PEERS[name], self.directory / name, free_port())
+                )
+                self.results.ready_s[name] = round(running.ready_s, 2)
+                servers.append(cases.peer(running))
         return servers
 
     def _round(self, raw: RawLimit, servers: list[Server], seed: int) -> None:
@@ -103,10 +115,11 @@ class Harness:
         for case in self.chosen:
             if case.texts not in measured:
                 measured.add(case.texts)
-                self.results.limits.append(raw.measure(case.texts, 6.0 * self.scale))
+                self.results.limits.append(raw.measure(case.texts, 5.0 * self.scale))
                 say(f"  raw limit, {case.texts}: {self.results.limits[-1].best:.0f}/s")
             for server in servers:
-                self._play(case, server, seed)
+                if case.seconds(server) and (server.name != BF16 or case.name in cases.BF16_CASES):
+                    self._play(case, server, seed)
 
     def _play(self, case: Case, server: Server, seed: int) -> None:
         outcome = cases.play(case, server, seed, scale=self.scale)
@@ -114,10 +127,17 @@ class Harness:
         first = next(iter(outcome.loads.values()))
         kept = "" if first.kept_share is None else f", kept {first.kept_share:.1%}"
         say(
-            f"  {case.name:16} {server.name:9} {outcome.total_per_s:7.1f}/s  "
+            f"  {case.name:16} {server.name:13} {outcome.total_per_s:7.1f}/s  "
             f"p50/95/99 {first.p50_ms:.1f}/{first.p95_ms:.1f}/{first.p99_ms:.1f} ms{kept}"
             f"  other CPU {outcome.other_cpu_share:.0%}"
         )
+
+    def _predict(self) -> None:
+        """On the curve of the last round: the simulator is asked about this machine at this hour."""
+        curves = {limit.kind: limit.curve for limit in self.results.limits}
+        for case in self.chosen:
+            if case.kind == "contended":
+                self.results.predictions.append(predicted.predict(case, curves[case.texts]))
 
     def measure_echo(self) -> None:
         if not echo.is_possible():
@@ -154,12 +174,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run",
@@ -168,11 +182,12 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on every duration")
-    parser.add_argument("--dtype", default="fp32", choices=("fp32", "bf16"))
     parser.add_argument(
         "--only", default="", help="cases whose name contains this; `echo` for that one alone"
     )
+    parser.add_argument("--peers", default=",".join(PEERS), help="which of these, separated by commas")
     parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--no-bf16", action="store_true")
     parser.add_argument("--no-echo", action="store_true")
     parser.add_argument("--nice", default="", help="e.g. -15: measured processes go before other work (root)")
     parser.add_argument("--output", type=Path, default=HERE, help="directory of RESULTS.md and results.json")
@@ -180,15 +195,32 @@ def _arguments() -> argparse.Namespace:
 
 
 def _new_results(arguments: argparse.Namespace) -> Results:
+    peers = [] if arguments.no_peer else [name for name in arguments.peers.split(",") if name]
+    if unknown := set(peers) - PEERS.keys():
+        raise SystemExit(f"no such peer: {', '.join(sorted(unknown))}; there are {', '.join(PEERS)}")
     names = ("torch", "transformers", "uvicorn")
     return Results(
         machine=machine.describe(),
         started_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        dtype=arguments.dtype,
         rounds=arguments.rounds,
-        versions={name: version(name) for name in names}
-        | ({} if arguments.no_peer else {"mosec": mosec.VERSION}),
+        versions={name: version(name) for name in names} | {name: PEERS[name].version for name in peers},
+        peers=peers,
     )
+
+
+def _measure(arguments: argparse.Namespace) -> Results:
+    results = _new_results(arguments)
+    chosen = [case for case in cases.CASES if arguments.only in case.name]
+    has_bf16 = not arguments.no_bf16 and machine.has_bf16()
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name, machine.alone():
+        harness = Harness(results, chosen, Path(name), arguments.scale, has_bf16)
+        if chosen:
+            harness.measure_model()
+        if not arguments.no_echo and arguments.only in ("", "echo"):
+            harness.measure_echo()
+        if not arguments.only:
+            harness.measure_decisions()
+    return results
 
 
 def main() -> int:
@@ -198,24 +230,19 @@ def main() -> int:
         say("two cores are needed: one for the gateway and the load, one for the model")
         return 2
     os.environ["BENCHMARK_NICE"] = arguments.nice
-    results = _new_results(arguments)
-    chosen = [case for case in cases.CASES if arguments.only in case.name]
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name, machine.alone():
-        harness = Harness(results, chosen, Path(name), arguments.scale, not arguments.no_peer)
-        if chosen:
-            harness.measure_model()
-        if not arguments.no_echo and arguments.only in ("", "echo"):
-            harness.measure_echo()
-        if not arguments.only:
-            harness.measure_decisions()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(results)))
-    (arguments.output / "RESULTS.md").write_text(report.markdown(results))
-    for promise in results.promises():
-        say(
-            f"{'kept  ' if promise.is_kept else 'MISSED'} {promise.what}: {promise.measured:g} (at least {promise.least:g})"
-        )
-    return 0 if all(promise.is_kept for promise in results.promises()) else 1
+    results = _measure(arguments)
+    written.keep("results", results, arguments.output)
+    written.write(arguments.output)
+    return _say_promises(results)
+
+
+def _say_promises(results: Results) -> int:
+    found = promises(results)
+    for each in found:
+        sign = "at most" if each.is_at_most else "at least"
+        verdict = "kept  " if each.is_kept else "MISSED"
+        say(f"{verdict} {each.what}: {each.measured:.4g} ({sign} {each.bound:g})")
+    return 0 if all(each.is_kept for each in found) else 1
 
 
 if __name__ == "__main__":

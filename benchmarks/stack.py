@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -28,6 +27,7 @@ from serving.contract import (
     ModelEntry,
     ProfileEntry,
     ReplicaSpec,
+    SlaClass,
     TenantEntry,
     TensorSpec,
     VersionEntry,
@@ -42,34 +42,32 @@ from tenants.keys import digest_secret, new_token
 
 PEPPER = "benchmark-pepper-benchmark-pepper"
 GATEWAY_CORE, WORKER_CORE = 0, 1
+WEIGHTS = {"one": 1.0, "two": 2.0, "four": 4.0}
 CAPACITY = 1_000_000
 """Bounds that no benchmark is meant to meet."""
 
+INTERACTIVE = ("chat", "calm", "mild", "greedy")
+
+
+def _profile(
+    slug: str, sla_class: SlaClass, target_ms: float, deadline_ms: float, weight: float = 1.0
+) -> ProfileEntry:
+    return ProfileEntry(
+        id=f"pro_{slug}",
+        name=slug,
+        sla_class=sla_class,
+        target_p95_ms=target_ms,
+        deadline_ms=deadline_ms,
+        max_queue=4096,
+        weight=weight,
+    )
+
+
 PROFILES = {
-    "chat": ProfileEntry(
-        id="pro_chat",
-        name="chat",
-        sla_class="interactive",
-        target_p95_ms=50,
-        deadline_ms=1000,
-        max_queue=4096,
-    ),
-    "main": ProfileEntry(
-        id="pro_main",
-        name="main",
-        sla_class="standard",
-        target_p95_ms=250,
-        deadline_ms=30_000,
-        max_queue=4096,
-    ),
-    "archive": ProfileEntry(
-        id="pro_archive",
-        name="archive",
-        sla_class="batch",
-        target_p95_ms=10_000,
-        deadline_ms=60_000,
-        max_queue=4096,
-    ),
+    **{slug: _profile(slug, "interactive", 50, 1000) for slug in INTERACTIVE},
+    **{slug: _profile(slug, "batch", 10_000, 60_000, weight) for slug, weight in WEIGHTS.items()},
+    "main": _profile("main", "standard", 250, 30_000),
+    "archive": _profile("archive", "batch", 10_000, 60_000),
 }
 """Tenant slug → the profile it is bound to."""
 
@@ -125,7 +123,7 @@ def serving(version: VersionEntry, directory: Path) -> Iterator[Stack]:
     """Start worker and gateway, wait until the model answers. Raises `StartFailed`."""
     directory.mkdir(mode=0o700, parents=True)
     address = f"unix:{directory}/worker.sock"
-    stack = Stack(port=_free_port(), keys={})
+    stack = Stack(port=processes.free_port(), keys={})
     (directory / "gateway").mkdir(mode=0o700)
     asyncio.run(_write_configuration(version, address, directory / "gateway", stack))
     spec = directory / "spec.json"
@@ -214,9 +212,3 @@ def _is_ready(stack: Stack, name: str) -> bool:
             return answer.status == 200
     except (urllib.error.URLError, OSError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -10,7 +10,9 @@ import pytest
 from benchmarks.loadgen import Load, LoadOutcome, Plan, play
 
 Behaviour = Callable[[int], Awaitable[bytes]]
-OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX-Tidegate-Batch-Size: 4\r\n\r\n{}"
+OK = (
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX-Tidegate-Batch-Size: 4\r\nx-tidegate-device-ms: 1.5\r\n\r\n{}"
+)
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -55,11 +57,29 @@ async def outcome_of(port: int, *, duration_s: float = 0.4, **load: object) -> L
 
 async def test_a_closed_loop_keeps_its_requests_outstanding(server: tuple[Server, int]) -> None:
     subject, port = server
+    all_four = asyncio.Event()
+
+    async def when_all_four_are_here(number: int) -> bytes:
+        if number == 4:
+            all_four.set()
+        await all_four.wait()
+        return OK
+
+    subject.behaviour = when_all_four_are_here
     outcome = await outcome_of(port, connections=4)
-    assert outcome.answered > 20
+    assert outcome.answered > 4
     assert outcome.errors == {}
     assert outcome.mean_batch_rows == 4
     assert b'{"text": "' in subject.requests[0]
+
+
+async def test_device_time_is_read_from_the_receipts(server: tuple[Server, int]) -> None:
+    _, port = server
+    outcome = await outcome_of(port)
+    assert outcome.device_ms is not None
+    assert outcome.device_ms % 1.5 == 0
+    assert outcome.device_ms > 0
+    assert (len(outcome.quantiles_ms), outcome.quantiles_ms[-1]) == (101, outcome.max_ms)
 
 
 async def test_every_class_sends_its_own_headers(server: tuple[Server, int]) -> None:

@@ -1,0 +1,34 @@
+"""The files a measurement leaves: each kind keeps its own data, RESULTS.md tells of the newest of all kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from benchmarks import plots, report
+from benchmarks.results import Results
+
+T = TypeVar("T")
+HERE = Path(__file__).resolve().parent
+
+
+def keep(name: str, data: Any, directory: Path = HERE) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    encoded = msgspec.json.encode(data)
+    (directory / f"{name}.json").write_bytes(msgspec.json.format(encoded) + b"\n")
+
+
+def kept(name: str, kind: type[T], directory: Path) -> T | None:
+    path = directory / f"{name}.json"
+    return msgspec.json.decode(path.read_bytes(), type=kind) if path.exists() else None
+
+
+def write(directory: Path = HERE) -> None:
+    """RESULTS.md and its pictures, from what is kept there."""
+    results = kept("results", Results, directory)
+    if results is None:
+        return
+    pictures = plots.draw(results, directory) if plots.is_possible() else []
+    (directory / "RESULTS.md").write_text(report.markdown(results, pictures=pictures))
