@@ -11,7 +11,7 @@ from serving.contract import VersionEntry
 from serving.gateway.breaker import admitting
 from serving.gateway.retries import RetryBudget
 from serving.gateway.shedding import CLASSES, VersionShedding, Waiting
-from serving.telemetry.resilience import Circuit, VersionRow
+from serving.telemetry.resilience import ReplicaRow, VersionRow
 
 if TYPE_CHECKING:
     from serving.gateway.replicas import Replica
@@ -114,7 +114,7 @@ class ServedVersion:
             retries_left=self.budget.left(self.sent),
             fallbacks=self.fallbacks,
             shed=CLASSES[: self.shedding.rank],
-            circuits=tuple(_circuit(replica, now) for replica in self.replicas),
+            replicas=tuple(_row(replica, now) for replica in self.replicas),
         )
 
     def _waiting(self) -> Iterable[Waiting]:
@@ -124,6 +124,12 @@ class ServedVersion:
                 yield Waiting(lane.rank, lane.tenant_id, pending.predicted_us, lane.deadline_s)
 
 
-def _circuit(replica: Replica, now: float) -> Circuit:
+def _row(replica: Replica, now: float) -> ReplicaRow:
     breaker = replica.breaker
-    return Circuit(replica.spec.id, int(breaker.state(now)), breaker.tenants_stopped(), breaker.opened)
+    return ReplicaRow(
+        replica.spec.id,
+        replica.is_accepting,
+        int(breaker.state(now)),
+        breaker.tenants_stopped(),
+        breaker.opened,
+    )

@@ -12,10 +12,11 @@ LABELS = ("model", "version")
 
 
 @dataclass(frozen=True, slots=True)
-class Circuit:
-    """One replica's breaker."""
+class ReplicaRow:
+    """One replica and its breaker."""
 
     replica: str
+    is_accepting: bool
     state: int
     """Of its circuit for everyone: 0 closed, 1 half-open, 2 open."""
     tenants_stopped: int
@@ -33,7 +34,7 @@ class VersionRow:
     fallbacks: dict[str, int] = field(default_factory=dict)
     shed: tuple[str, ...] = ()
     """Classes turned away now for the sake of higher ones."""
-    circuits: tuple[Circuit, ...] = ()
+    replicas: tuple[ReplicaRow, ...] = ()
 
 
 class Resilience(Collector):
@@ -48,7 +49,7 @@ class Resilience(Collector):
         yield left
         yield self._fallbacks()
         yield self._shed()
-        yield from self._circuits()
+        yield from self._replicas()
 
     def _retries(self) -> Metric:
         family = CounterMetricFamily(
@@ -77,17 +78,21 @@ class Resilience(Collector):
                 family.add_metric([row.model, row.version, sla_class], 1)
         return family
 
-    def _circuits(self) -> Iterator[Metric]:
+    def _replicas(self) -> Iterator[Metric]:
         names = [*LABELS, "replica"]
+        accepting = GaugeMetricFamily(
+            "tidegate_replica_accepting", "1 while this gateway may send there", labels=names
+        )
         state = GaugeMetricFamily("tidegate_circuit_state", "0 closed, 1 half-open, 2 open", labels=names)
         stopped = GaugeMetricFamily(
             "tidegate_circuit_tenants_stopped", "Tenants whose own circuit is open", labels=names
         )
         opened = CounterMetricFamily("tidegate_circuit_opened", "Circuits that opened", labels=names)
         for row in self._rows:
-            for circuit in row.circuits:
-                labels = [row.model, row.version, circuit.replica]
-                state.add_metric(labels, circuit.state)
-                stopped.add_metric(labels, circuit.tenants_stopped)
-                opened.add_metric(labels, circuit.opened)
-        yield from (state, stopped, opened)
+            for replica in row.replicas:
+                labels = [row.model, row.version, replica.replica]
+                accepting.add_metric(labels, replica.is_accepting)
+                state.add_metric(labels, replica.state)
+                stopped.add_metric(labels, replica.tenants_stopped)
+                opened.add_metric(labels, replica.opened)
+        yield from (accepting, state, stopped, opened)

@@ -110,6 +110,21 @@ def test_a_worker_killed_under_load_fails_nobody_for_long_and_comes_back(demo: R
     assert back_at - killed_at <= load_s + GRACE_S, (epoch, back_at - killed_at, load_s)
 
 
+def test_one_of_two_workers_killed_under_load_fails_nobody(demo: RunningDemo) -> None:
+    _scale(demo, 2)
+    with Load(demo, connections=64) as load:
+        before = len(load.answers)
+        demo.kill("serving.worker")
+        eventually(lambda: len(load.answers) > before + 640, 60, "ten more answers on each connection")
+        eventually(lambda: _ready(demo) == 2, 60, "both serve again")
+    assert {status for _, _, status in load.answers} == {200}
+    retried, refused = (
+        _metric(demo, "tidegate_retries_total", outcome) for outcome in ("retried", "refused")
+    )
+    assert 0 < retried <= 64 + 0.1 * len(load.answers) and refused == 0
+    _scale(demo, 1)
+
+
 def test_a_worker_that_hangs_keeps_nobody_waiting_and_is_replaced(demo: RunningDemo) -> None:
     (hung,) = demo.pids("serving.worker")
     with Load(demo) as load:
@@ -214,6 +229,28 @@ def test_a_second_start_is_quick_and_a_killed_parent_leaves_nobody_behind(demo: 
     demo.process.wait()
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
+
+
+def _scale(demo: RunningDemo, replicas: int) -> None:
+    demo.manage(
+        "from serving.control.fleet.actions import scale; from serving.control.fleet.models import Deployment\n"
+        "from tenants.actors import Actor\n"
+        f"scale(by=Actor.system('test'), deployment=Deployment.objects.get(state='active'), replicas={replicas})"
+    )
+    eventually(lambda: _ready(demo) == replicas, 60, f"{replicas} serve")
+    eventually(lambda: len(demo.pids("serving.worker")) == replicas, 60, f"{replicas} run")
+
+
+def _ready(demo: RunningDemo) -> int:
+    """Replicas that the gateway may send to."""
+    lines = httpx.get(f"{demo.facts['gateway']}/metrics").text.splitlines()
+    return sum(line.startswith("tidegate_replica_accepting{") and line.endswith(" 1.0") for line in lines)
+
+
+def _metric(demo: RunningDemo, name: str, outcome: str) -> float:
+    lines = httpx.get(f"{demo.facts['gateway']}/metrics").text.splitlines()
+    found = [line for line in lines if line.startswith(name + "{") and f'outcome="{outcome}"' in line]
+    return sum(float(line.split()[-1]) for line in found)
 
 
 def _loaded(demo: RunningDemo) -> tuple[int, float]:
