@@ -35,6 +35,43 @@ def share_batch_us(batch: Batch, execute_us: int) -> list[int]:
     return share_out_us(execute_us, [work.tokens for work in batch.works])
 
 
+class Departures:
+    """Device time of a batch whose works end one by one: each stretch is paid by those still in it."""
+
+    __slots__ = ("_is_open", "_passed_us", "_shares_us", "_weights", "open_count")
+
+    def __init__(self, batch: Batch) -> None:
+        self._weights = [work.tokens for work in batch.works]
+        self._is_open = [True] * len(self._weights)
+        self._shares_us = [0] * len(self._weights)
+        self._passed_us = 0
+        self.open_count = len(self._weights)
+
+    def leave(self, position: int, execute_us: int) -> int:
+        """The final share of the work at `position`, which ends when the batch has run for `execute_us`.
+
+        Raises `ValueError` for one that left before, and for the last one: it stays until `close`.
+        """
+        if not self._is_open[position] or self.open_count == 1:
+            raise ValueError(f"work {position} does not leave now")
+        self._share_until(execute_us)
+        self._is_open[position] = False
+        self.open_count -= 1
+        return self._shares_us[position]
+
+    def close(self, execute_us: int) -> list[int]:
+        """All shares, in the batch's order; they sum to `execute_us`."""
+        self._share_until(execute_us)
+        return self._shares_us
+
+    def _share_until(self, execute_us: int) -> None:
+        stretch_us, self._passed_us = max(0, execute_us - self._passed_us), max(execute_us, self._passed_us)
+        staying = [position for position, is_open in enumerate(self._is_open) if is_open]
+        shares = share_out_us(stretch_us, [self._weights[position] for position in staying])
+        for position, share_us in zip(staying, shares, strict=True):
+            self._shares_us[position] += share_us
+
+
 def cost_micro(device_us: int, price_micro_per_device_hour: int) -> int:
     """Money for device time in micro-units of the currency, rounded half up."""
     return (device_us * price_micro_per_device_hour + _US_PER_HOUR // 2) // _US_PER_HOUR

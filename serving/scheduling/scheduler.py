@@ -15,7 +15,7 @@ from serving.scheduling.draft import Draft
 from serving.scheduling.fairness import Account, Fairness, MinimumShare
 from serving.scheduling.forecast import Forecast
 from serving.scheduling.policy import Policy
-from serving.scheduling.receipts import share_batch_us
+from serving.scheduling.receipts import Departures, share_batch_us
 from serving.scheduling.sizing import Sizing
 from serving.scheduling.waiting import Waiting
 from serving.scheduling.work import LOWER, Batch, Lane, Refusal, Terms, Work
@@ -156,12 +156,20 @@ class Scheduler:
             return None
         return self._start(self._draft_urgent(now), now, is_urgent=True)
 
-    def complete(self, batch: Batch, execute_s: float, now: float, *, learn: bool = True) -> list[int]:
+    def complete(
+        self,
+        batch: Batch,
+        execute_s: float,
+        now: float,
+        *,
+        learn: bool = True,
+        departures: Departures | None = None,
+    ) -> list[int]:
         """Account for a batch that ran for `execute_s` without its interruptions.
 
         Returns each work's share of the device time in microseconds, in the batch's order; they sum to
         `execute_s` rounded to one. `learn=False` when the time says nothing about the cost curve (the
-        engine failed, or ran the batch in parts). Raises `ValueError` for a batch that is not running.
+        engine failed, or ran the batch in parts). `departures` when works left before the end. Raises `ValueError` for a batch that is not running.
         """
         self._forecast.running.remove(batch)
         if self._forecast.running:
@@ -170,7 +178,8 @@ class Scheduler:
             self._cost.learn(batch.rows, batch.tokens, execute_s)
             self._sizing.ran(batch.tokens, batch.boundaries if not batch.is_urgent else 0)
         self._last_run = now
-        shares_us = share_batch_us(batch, max(0, round(execute_s * 1e6)))
+        execute_us = max(0, round(execute_s * 1e6))
+        shares_us = share_batch_us(batch, execute_us) if departures is None else departures.close(execute_us)
         self._settle(batch, shares_us, now)
         return shares_us
 

@@ -281,6 +281,8 @@ class Intake:
         queued_rows = self._queued_rows
         for run in settled.runs:
             for work, outcome, share_us in zip(run.batch.works, run.outcomes, run.shares_us, strict=True):
+                if outcome is None:
+                    continue
                 part: Part = work.payload
                 part.request.ran(work, run, share_us)
                 self._settle(part, outcome, queued_rows)

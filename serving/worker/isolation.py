@@ -28,6 +28,8 @@ class IsolatedRun:
         self._engine = engine
         self.is_whole = True
         """False once the batch had to be run in parts: its time says nothing about the cost curve."""
+        self.finished: set[int] = set()
+        """Ids of the inputs that have their outcome already."""
         self._overflows: list[int] = []
         self._largest_tokens = 0
 
@@ -63,7 +65,7 @@ class IsolatedRun:
 
     def _run_again(self, inputs: Sequence[EngineInput], error: Exception) -> Run:
         """In halves; but a streamed input that sent a chunk cannot take it back, so it fails here."""
-        has_begun = [item.stream is not None and item.stream.has_begun for item in inputs]
+        has_begun = [self._has_begun(item) for item in inputs]
         if not any(has_begun):
             return (yield from self._run_halves(inputs))
         self.is_whole = False
@@ -71,6 +73,9 @@ class IsolatedRun:
         outcomes = iter((yield from self.run(others)) if others else [])
         failure = _out_of_memory(inputs) if isinstance(error, MemoryError) else _failure(error)
         return [failure if begun else next(outcomes) for begun in has_begun]
+
+    def _has_begun(self, item: EngineInput) -> bool:
+        return (item.stream is not None and item.stream.has_begun) or id(item) in self.finished
 
     def _run_halves(self, inputs: Sequence[EngineInput]) -> Run:
         self.is_whole = False

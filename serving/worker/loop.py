@@ -14,30 +14,14 @@ from dataclasses import dataclass, field
 
 from serving.scheduling.scheduler import Scheduler
 from serving.scheduling.work import Batch, Refusal, Terms, Work
-from serving.worker.engines.contract import Emission, Engine, EngineInput, Outcome, Stalled
-from serving.worker.isolation import IsolatedRun
+from serving.worker.engines.contract import Emission, Engine, EngineInput, Finished, Outcome, Stalled
+from serving.worker.underway import BatchRun, Underway
 
 STUCK_AFTER_S = 120.0
 STUCK_FACTOR = 20.0
 """A step of a batch that takes this long, and this many times its prediction, hangs."""
 STALL_LOOK_S = 0.05
 """While readers hold a batch up, it is looked at this often without anything having happened."""
-
-
-@dataclass(slots=True)
-class BatchRun:
-    """A batch that ran: outcomes in the order of `batch.works`, times on the loop's clock."""
-
-    batch: Batch
-    outcomes: list[Outcome]
-    started: float
-    ended: float
-    execute_s: float
-    """Time on the device, without interruptions by urgent batches."""
-    shares_us: list[int]
-    """Of the device time, in the order of `batch.works`."""
-    executed_tokens: int = 0
-    """What the device worked on, padding included."""
 
 
 @dataclass(slots=True)
@@ -199,33 +183,42 @@ class EngineLoop:
 
     def _execute(self, batch: Batch) -> None:
         self._hand_over()
-        inputs: list[EngineInput] = [work.payload.input for work in batch.works]
-        isolated = IsolatedRun(self._engine)
-        run = isolated.run(inputs)
-        started, interrupted_s = self._clock(), 0.0
+        underway = Underway(batch, self._engine, self._clock())
         patience_s = max(STUCK_AFTER_S, STUCK_FACTOR * batch.predicted_s)
         while True:
             self._stuck_at = self._clock() + patience_s
             try:
-                step = next(run)
+                step = next(underway.run)
             except StopIteration as stop:
                 outcomes: list[Outcome] = stop.value
                 break
-            if isinstance(step, Emission):
-                if step.input.stream is not None:
-                    step.input.stream.emit(step.output)
-                continue
-            if step is not None:
-                interrupted_s += self._stand_still(step)
-            interrupted_s += self._run_urgent(batch)
+            if step is None:
+                underway.interrupted_s += self._run_urgent(batch)
+            else:
+                self._take(step, underway)
         self._stuck_at = math.inf
-        ended = self._clock()
-        execute_s = ended - started - interrupted_s
-        # How long a stream runs is up to its answer and its reader: nothing for the cost curve.
-        is_typical = isolated.is_whole and all(item.stream is None for item in inputs)
+        self._finish(underway, outcomes, self._clock())
+
+    def _take(self, step: Emission | Finished | Stalled, underway: Underway) -> None:
+        """What streams yield besides boundaries."""
+        if isinstance(step, Emission):
+            if step.input.stream is not None:
+                step.input.stream.emit(step.output)
+        elif isinstance(step, Finished):
+            left = underway.leave(step, self._clock())
+            if left is not None:
+                self._settled.runs.append(left)
+                self._hand_over()
+        else:
+            underway.interrupted_s += self._stand_still(step, has_company=underway.has_company(step))
+            underway.interrupted_s += self._run_urgent(underway.batch)
+
+    def _finish(self, underway: Underway, outcomes: list[Outcome], ended: float) -> None:
+        batch, inputs, isolated = underway.batch, underway.inputs, underway.isolated
         executed_tokens = self._engine.executed_tokens(inputs)
-        shares_us = self._complete(batch, execute_s, ended, executed_tokens, learn=is_typical)
-        ran = BatchRun(batch, outcomes, started, ended, execute_s, shares_us, executed_tokens)
+        shares_us = self._complete(underway, ended, executed_tokens)
+        execute_s, rest = underway.execute_s(ended), underway.without_left(outcomes)
+        ran = BatchRun(batch, rest, underway.started, ended, execute_s, shares_us, executed_tokens)
         self._settled.runs.append(ran)
         if isolated.overflow_tokens:
             self._learn_limit(batch, isolated.overflow_tokens, ended)
@@ -240,14 +233,14 @@ class EngineLoop:
         self._hand_over()
         return self._clock() - began
 
-    def _stand_still(self, stalled: Stalled) -> float:
+    def _stand_still(self, stalled: Stalled, *, has_company: bool) -> float:
         """Wait for a reader, or for anything else that happens; seconds the device waited."""
         streams = [item.stream for item in stalled.inputs if item.stream is not None]
         began, self._stuck_at = self._clock(), math.inf
         with self._changed:
             if not any(stream.is_writable or not stream.is_wanted for stream in streams):
                 self._changed.wait(STALL_LOOK_S)
-            is_contended = self._scheduler.queued_work > 0 or self._scheduler.is_interrupting
+            is_contended = has_company or self._scheduler.queued_work > 0 or self._scheduler.is_interrupting
         waited_s = self._clock() - began
         for stream in streams:
             stream.stood_still(waited_s, is_contended=is_contended)
@@ -263,9 +256,8 @@ class EngineLoop:
         }
         self._notify(Notice("batch.out_of_memory", numbers))
 
-    def _complete(
-        self, batch: Batch, execute_s: float, ended: float, executed_tokens: int, *, learn: bool
-    ) -> list[int]:
+    def _complete(self, underway: Underway, ended: float, executed_tokens: int) -> list[int]:
+        batch, execute_s = underway.batch, underway.execute_s(ended)
         with self._changed:
             counters = self._counters
             counters.running_rows -= batch.rows
@@ -274,7 +266,9 @@ class EngineLoop:
             counters.rows += batch.rows
             counters.tokens += batch.tokens
             counters.executed_tokens += executed_tokens
-            return self._scheduler.complete(batch, execute_s, ended, learn=learn)
+            return self._scheduler.complete(
+                batch, execute_s, ended, learn=underway.is_typical, departures=underway.departures
+            )
 
     def _hand_over(self) -> None:
         if self._settled:

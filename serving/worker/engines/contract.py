@@ -93,11 +93,21 @@ class EngineOutput:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
+Outcome = EngineOutput | DataPlaneError
+
+
 class Emission(NamedTuple):
     """A chunk of the streamed answer to `input`, which has a `stream`."""
 
     input: EngineInput
     output: EngineOutput
+
+
+class Finished(NamedTuple):
+    """The outcome of one input whose batch goes on. What `run` returns for it in the end is ignored."""
+
+    input: EngineInput
+    outcome: Outcome
 
 
 class Stalled(NamedTuple):
@@ -106,13 +116,12 @@ class Stalled(NamedTuple):
     inputs: tuple[EngineInput, ...]
 
 
-Outcome = EngineOutput | DataPlaneError
-Step = Emission | Stalled | None
+Step = Emission | Finished | Stalled | None
 Run = Generator[Step, None, list[Outcome]]
 """A batch under way: advances by one layer (or as a whole), returns one outcome per input, in order.
 
-Yields None at a layer boundary, where urgent work may run; `Emission`s between boundaries; `Stalled` when only
-readers can get it on. What a streamed input's outcome holds follows its chunks: nothing, as a rule.
+Yields None at a layer boundary, where urgent work may run; `Emission` and `Finished` between boundaries;
+`Stalled` when only readers can get it on. What a streamed input's outcome holds follows its chunks: nothing, as a rule.
 """
 
 

@@ -15,6 +15,7 @@ from serving.worker.engines.contract import (
     Emission,
     EngineInput,
     EngineOutput,
+    Finished,
     Outcome,
     Run,
     Signature,
@@ -83,12 +84,13 @@ class EchoEngine:
     def run(self, inputs: Sequence[EngineInput]) -> Run:
         if self._sleep_s:
             time.sleep(self._sleep_s)
-        streamed = [item for item in inputs if item.stream is not None and self._chunks > 1]
-        yield from self._stream(streamed)
-        outcomes: list[Outcome] = []
-        for item in inputs:
-            is_sent = item.stream is not None and self._chunks > 1
-            outcomes.append(EngineOutput({} if is_sent else {self._output: item.tensors[self._input]}))
+        outcomes: list[Outcome] = [self._whole(item) for item in inputs]
+        streamed = [item for item in inputs if self._is_streamed(item)]
+        if streamed:
+            for item, outcome in zip(inputs, outcomes, strict=True):
+                if not self._is_streamed(item):
+                    yield Finished(item, outcome)
+            yield from self._stream(streamed)
         return outcomes
 
     def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
@@ -102,12 +104,25 @@ class EchoEngine:
             return EngineInput(rows, {self._input: Tensor("BYTES", np.full(rows, b"a sample text", object))})
         return EngineInput(rows, {self._input: Tensor("FP32", np.zeros((rows, 4), np.float32))})
 
+    def _whole(self, item: EngineInput) -> EngineOutput:
+        """What follows the chunks of a streamed input: nothing."""
+        return EngineOutput({} if self._is_streamed(item) else {self._output: item.tensors[self._input]})
+
     # ------------------------------------------------------------ streaming
+
+    def _is_streamed(self, item: EngineInput) -> bool:
+        return item.stream is not None and self._chunks > 1
 
     def _stream(self, inputs: Sequence[EngineInput]) -> Generator[Step, None, None]:
         """A part of every input whose reader has room, then a boundary; and so on."""
         going = [_Going(item, self._parts(item.tensors[self._input])) for item in inputs]
-        while going := [one for one in going if one.gate.is_wanted and one.part is not None]:
+        while True:
+            done = [one for one in going if one.is_done]
+            for one in done:
+                yield Finished(one.item, EngineOutput())
+            going = [one for one in going if one not in done]
+            if not going:
+                return
             writable = [one for one in going if one.gate.is_writable]
             if not writable:
                 yield Stalled(tuple(one.item for one in going))
@@ -139,6 +154,10 @@ class _Going:
         self.gate: StreamGate = item.stream
         self._parts = parts
         self.part = next(parts, None)
+
+    @property
+    def is_done(self) -> bool:
+        return self.part is None or not self.gate.is_wanted
 
     def take(self) -> Tensor:
         part, self.part = self.part, next(self._parts, None)

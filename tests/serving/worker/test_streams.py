@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from serving.worker.engines.contract import (
     Emission,
     EngineInput,
     EngineOutput,
+    Finished,
     Outcome,
     Run,
     Tensor,
@@ -43,6 +47,20 @@ class Watched(EchoEngine):
                 return stop.value  # type: ignore[no-any-return]
             self.emitted += isinstance(step, Emission)
             yield step
+
+
+class Blocked(Watched):
+    """Its first batch waits for `open`, so that what is sent meanwhile runs together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.started = threading.Event()
+
+    def run(self, inputs: Sequence[EngineInput]) -> Run:
+        self.started.set()
+        assert self.open.wait(10)
+        return (yield from super().run(inputs))
 
 
 class Careless(EchoEngine):
@@ -171,6 +189,69 @@ async def test_a_stalled_stream_does_not_hold_up_its_neighbours_in_the_batch(soc
         for _ in range(9):
             await link.chunk(slow)
         await link.answer(slow)
+
+
+async def test_a_short_stream_ends_while_a_long_one_of_its_batch_goes_on(socket_path: str) -> None:
+    engine = Blocked()
+    async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
+        await link.hello()
+        first = link.infer(row(1))
+        await asyncio.to_thread(engine.started.wait, 10)
+        long, short = link.infer(row(100), stream_credit=1), link.infer(row(3), stream_credit=9)
+        await _round_trip(link)
+        engine.open.set()
+        ends = await _ends(link, first, short)
+        assert ends[short].stages.batch_requests == 2
+        assert engine.ended == 1
+        link.send(Kind.CANCEL, long)
+        await _ends(link, long)
+        assert engine.ended == 2
+
+
+async def test_a_whole_answer_does_not_wait_for_the_streams_of_its_batch(socket_path: str) -> None:
+    engine = Blocked()
+    async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
+        await link.hello()
+        first = link.infer(row(1))
+        await asyncio.to_thread(engine.started.wait, 10)
+        long, whole = link.infer(row(100), stream_credit=1), link.infer(row(3))
+        await _round_trip(link)
+        engine.open.set()
+        assert (await _ends(link, first, whole))[whole].stages.batch_requests == 2
+        assert engine.ended == 1
+        link.send(Kind.CANCEL, long)
+        assert (await _ends(link, long))[long].code == "cancelled"
+
+
+async def test_a_slow_reader_may_not_hold_up_the_rest_of_its_batch_for_long(
+    socket_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "CONTENDED_STALL_S", 0.02)
+
+    class Together(Blocked):
+        """Ends all its streams together."""
+
+        def run(self, inputs: Sequence[EngineInput]) -> Run:
+            run = super().run(inputs)
+            while True:
+                try:
+                    step = next(run)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+                if not isinstance(step, Finished):
+                    yield step
+
+    engine = Together()
+    async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
+        await link.hello()
+        first = link.infer(row(1))
+        await asyncio.to_thread(engine.started.wait, 10)
+        slow, brisk = link.infer(row(100), stream_credit=1), link.infer(row(3), stream_credit=9)
+        await _round_trip(link)
+        engine.open.set()
+        ends = await _ends(link, first, slow, brisk)
+    assert ends[slow].code == "client_too_slow"
+    assert ends[brisk].stages.batch_requests == 2
 
 
 async def test_a_cancelled_stream_stops_frees_the_device_and_is_settled(socket_path: str) -> None:
@@ -340,7 +421,8 @@ async def test_neighbours_of_a_broken_stream_are_answered(socket_path: str) -> N
 def test_the_parts_of_an_echoed_text_are_the_text(text: bytes, chunks: int) -> None:
     engine = EchoEngine(chunks=chunks, is_text=True)
     item = EngineInput(1, {"text_input": Tensor("BYTES", np.array([text], object))}, stream=_Open())
-    parts = [step.output.tensors["text_output"].array.item(0) for step in engine.run([item]) if step]  # type: ignore[union-attr]
+    steps = [step for step in engine.run([item]) if isinstance(step, Emission)]
+    parts = [step.output.tensors["text_output"].array.item(0) for step in steps]
     assert b"".join(parts) == text
     assert len(parts) <= chunks
 
@@ -354,6 +436,16 @@ class _Open:
     def emit(self, output: EngineOutput) -> None: ...
 
     def stood_still(self, waited_s: float, *, is_contended: bool) -> None: ...
+
+
+async def _ends(link: GatewayLink, *request_ids: int) -> dict[int, Any]:
+    """The results and failures of these requests; chunks on the way are passed over."""
+    ends: dict[int, Any] = {}
+    while ends.keys() < set(request_ids):
+        request_id, kind, header, _ = await link.next()
+        if kind in (Kind.RESULT, Kind.ERROR):
+            ends[request_id] = header
+    return ends
 
 
 async def _round_trip(link: GatewayLink) -> None:
