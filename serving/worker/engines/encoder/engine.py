@@ -80,11 +80,12 @@ class EncoderEngine:
 
     def load(self) -> None:
         from serving.worker.engines import torch_device
+        from serving.worker.engines.encoder import choosing
 
         self._settings = encoder_settings.read(self._path, self._options)
         device = torch_device.open_device(self._device, self._threads)
         with torch_device.translated_errors():
-            self._encoder = _load(self._settings, device)
+            self._encoder = choosing.load(self._settings, device)
             torch_device.synchronize(device)
         self._vocabulary = self._encoder.vocabulary
         log.info("encoder.loaded", kind=type(self._encoder).__name__, dtype=self._settings.dtype)
@@ -149,19 +150,6 @@ class EncoderEngine:
         lengths = tuple(shortest + (index < longer) for index in range(rows))
         ids = np.resize(np.arange(1, self._vocabulary, dtype=np.int32), tokens)
         return EngineInput(rows, {INPUT: Tensor("INT32", ids)}, lengths)
-
-
-def _load(settings: EncoderSettings, device: object) -> Encoder:
-    from serving.worker.engines.encoder import architectures
-
-    shape = architectures.find(settings)
-    if shape is not None and not settings.compile:
-        from serving.worker.engines.encoder.packed import PackedEncoder
-
-        return PackedEncoder(settings, shape, device)  # type: ignore[arg-type]
-    from serving.worker.engines.encoder.padded import PaddedEncoder
-
-    return PaddedEncoder(settings, device)  # type: ignore[arg-type]
 
 
 def _dealt(outputs: dict[str, Tensor], inputs: Sequence[EngineInput]) -> list[Outcome]:

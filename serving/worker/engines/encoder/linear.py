@@ -1,4 +1,4 @@
-"""Linear layers: plain, or with weights prepacked for oneDNN (1.1 × in fp32 and bf16 on AVX-512).
+"""Linear layers: plain, quantised, or with weights prepacked for oneDNN (1.1 × in fp32, bf16 on AVX-512).
 
 The prepacked path uses operators that torch keeps for itself. They are tested against the plain path when
 an engine loads, and left alone where they are missing or differ.
@@ -12,6 +12,8 @@ from typing import Protocol
 import structlog
 import torch
 import torch.nn.functional as F
+
+from serving.worker.engines.encoder.quantized import Int8Linear, require_int8
 
 log = structlog.get_logger(__name__)
 
@@ -63,8 +65,14 @@ class PrepackedLinear:
         return self._binary(x, residual, self._weight, self._bias, "add")
 
 
-def linear(weight: torch.Tensor, bias: torch.Tensor, *, gelu: str = "none") -> Linear:
-    """The fastest linear layer that is right on this machine. `gelu`: "none" (exact) or "tanh"."""
+def linear(weight: torch.Tensor, bias: torch.Tensor, *, gelu: str = "none", quantize: str = "none") -> Linear:
+    """The fastest linear layer that is right on this machine. `gelu`: "none" (exact) or "tanh".
+
+    `quantize`: "none", or "int8", which raises `LoadFailed` where it does not run.
+    """
+    if quantize == "int8":
+        require_int8(weight.device.type)
+        return Int8Linear(weight, bias, gelu)
     if weight.device.type == "cpu" and can_prepack(weight.dtype):
         return PrepackedLinear(weight, bias, gelu)
     return PlainLinear(weight, bias, gelu)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import structlog
 import torch
 import torch.nn.functional as F
 
@@ -15,13 +17,18 @@ from serving.worker.engines.encoder.architectures import Architecture
 from serving.worker.engines.encoder.attention import attend
 from serving.worker.engines.encoder.heads import ClassificationHead, EmbeddingHead, Head
 from serving.worker.engines.encoder.linear import Linear, linear
-from serving.worker.engines.encoder.packing import ALIGNMENT, Packing, pack, padded_tokens
+from serving.worker.engines.encoder.packing import ALIGNMENT, Packing, grid, pack, padded_tokens
 from serving.worker.engines.encoder.settings import EncoderSettings
 from serving.worker.engines.encoder.weights import Weights
 from serving.worker.engines.torch_device import DTYPES
 
-WARM_TOKENS = 640
-"""Batches up to this size run shapes that were seen during warm-up."""
+log = structlog.get_logger(__name__)
+
+WARM_TOKENS = 1024
+"""Batches up to this size run shapes that were seen during warm-up. A new shape costs 5 to 10 ms: beyond
+this size, where the grid is coarse, that is a few percent of one batch."""
+WARM_S = 10.0
+"""A large model warms up its small sizes only, in this time."""
 
 Norm = tuple[torch.Tensor, torch.Tensor]
 
@@ -47,7 +54,7 @@ class PackedEncoder:
             self._words = weights.take("embeddings.word_embeddings.weight")
             self._positions = self._position_table(weights)
             self._embedding_norm = weights.pair("embeddings.LayerNorm")
-            self._layers = [self._layer(weights, index) for index in range(shape.layers)]
+            self._layers = [self._layer(weights, index, settings.quantize) for index in range(shape.layers)]
             self._head = self._make_head(weights, settings)
         # A CUDA layer is only enqueued when the host comes back: pausing there would pause nothing.
         self.can_yield = device.type == "cpu"
@@ -77,8 +84,13 @@ class PackedEncoder:
         return self._finish(states, packing)
 
     def warm_up(self) -> None:
-        """One layer for every number of tokens: all layers run the same shapes."""
-        for tokens in range(ALIGNMENT, WARM_TOKENS + 1, ALIGNMENT):
+        """One layer for every padded number of tokens: all layers run the same shapes."""
+        began = time.perf_counter()
+        sizes = grid(WARM_TOKENS)
+        for tokens in sizes:
+            if time.perf_counter() - began > WARM_S:
+                log.warning("encoder.warm_up_cut", warm_tokens=tokens, wanted_tokens=sizes[-1])
+                return
             packing = pack([np.ones(tokens, np.int64)], [ALIGNMENT] * (tokens // ALIGNMENT))
             self._finish(self._advance(self._layers[0], self._embed(packing), packing), packing)
 
@@ -112,7 +124,7 @@ class PackedEncoder:
             table = table + weights.take("embeddings.token_type_embeddings.weight")[0]
         return table.contiguous()
 
-    def _layer(self, weights: Weights, index: int) -> Layer:
+    def _layer(self, weights: Weights, index: int, quantize: str) -> Layer:
         names, prefix = self._shape.names, self._shape.names.layer.format(index)
         projections = [weights.pair(prefix + name) for name in (names.query, names.key, names.value)]
         fused = (
@@ -120,11 +132,11 @@ class PackedEncoder:
             torch.cat([bias for _, bias in projections]),
         )
         return Layer(
-            qkv=linear(*fused),
-            attention_out=linear(*weights.pair(prefix + names.attention_out)),
+            qkv=linear(*fused, quantize=quantize),
+            attention_out=linear(*weights.pair(prefix + names.attention_out), quantize=quantize),
             attention_norm=weights.pair(prefix + names.attention_norm),
-            up=linear(*weights.pair(prefix + names.up), gelu=self._shape.gelu),
-            down=linear(*weights.pair(prefix + names.down)),
+            up=linear(*weights.pair(prefix + names.up), gelu=self._shape.gelu, quantize=quantize),
+            down=linear(*weights.pair(prefix + names.down), quantize=quantize),
             output_norm=weights.pair(prefix + names.output_norm),
         )
 

@@ -1,37 +1,56 @@
-"""Any other transformers encoder, through its own classes: rows padded to a bucket of lengths."""
+"""Any transformers encoder through its own classes, in rectangles of rows of similar length."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
+import structlog
 import torch
 import torch.nn.functional as F
 
 from serving.contract import TensorSpec
-from serving.worker.engines.contract import LoadFailed, Tensor
+from serving.worker.engines.contract import Tensor
+from serving.worker.engines.encoder import transformer
 from serving.worker.engines.encoder.heads import classification_outputs, classify, embedding_outputs
+from serving.worker.engines.encoder.rectangles import Rectangle, cut, cut_exactly
 from serving.worker.engines.encoder.settings import EncoderSettings
-from serving.worker.engines.torch_device import DTYPES
 
-_LENGTHS = (16, 32, 64, 128, 256, 512)
-_ROWS = (1, 2, 4, 8, 16, 32)
-_WARM_TOKENS = 2048
+log = structlog.get_logger(__name__)
+
+_WARM_CELLS = 512
+_WARM_STEP = 8
+_WARM_S = 10.0
 
 
 class PaddedEncoder:
-    """Loads on creation. Raises `LoadFailed` for what transformers cannot load without remote code."""
+    """Takes over a loaded model; `reason` says why its rows are padded.
 
+    `is_exact`: rows of different lengths never run together, because padding would change the results.
+    """
+
+    # Pauses come between rectangles, whose sizes differ too much for the scheduler to count on them.
     can_yield = False
 
-    def __init__(self, settings: EncoderSettings, device: torch.device) -> None:
+    def __init__(
+        self,
+        settings: EncoderSettings,
+        model: Any,
+        device: torch.device,
+        reason: str,
+        *,
+        is_exact: bool = False,
+    ) -> None:
+        self._is_exact = is_exact
         self._settings = settings
         self._device = device
-        self._model = _load(settings).to(device)
+        self._model = model
+        self._reason = reason
         self._padding_id = int(settings.config.get("pad_token_id") or 0)
         # One compilation for all shapes: each one costs tens of seconds on a CPU.
-        self._compiled: Any = torch.compile(self._model, dynamic=True) if settings.compile else self._model
+        self._compiled: Any = torch.compile(model, dynamic=True) if settings.compile else model
 
     @property
     def vocabulary(self) -> int:
@@ -40,34 +59,60 @@ class PaddedEncoder:
     def outputs(self) -> tuple[TensorSpec, ...]:
         if self._settings.task == "classification":
             return classification_outputs(len(self._settings.labels))
-        return embedding_outputs(int(self._model.config.hidden_size))
-
-    def warm_up(self) -> None:
-        for length in _LENGTHS:
-            for rows in _ROWS:
-                if length <= self._settings.max_tokens and rows * length <= _WARM_TOKENS:
-                    self._forward(np.ones((rows, length), np.int64), np.ones((rows, length), np.int64))
+        return embedding_outputs(transformer.hidden_size(self._model))
 
     def executed_tokens(self, lengths: Sequence[int]) -> int:
-        rows = _bucket(len(lengths), _ROWS) if self._settings.compile else len(lengths)
-        return rows * _bucket(max(lengths), _LENGTHS)
+        return sum(rectangle.cells for rectangle in self._cut(lengths))
 
     def notes(self) -> tuple[str, ...]:
-        return ("Padded: rows run in rectangles.",)
+        if self._is_exact:
+            return (f"In rectangles of equal lengths, as padding changes its results: {self._reason}.",)
+        return (f"Padded, in rectangles of similar lengths: {self._reason}.",)
+
+    def warm_up(self) -> None:
+        """Matrices differ by their number of cells only; attention by its length."""
+        began = time.perf_counter()
+        longest = self._cut([self._settings.max_tokens])[0].length
+        shapes = [
+            (cells // _WARM_STEP, _WARM_STEP) for cells in range(_WARM_STEP, _WARM_CELLS + 1, _WARM_STEP)
+        ]
+        shapes += [(rows, length) for length in (64, 256, longest) if length <= longest for rows in (1, 2)]
+        for rows, length in shapes:
+            if time.perf_counter() - began > _WARM_S:
+                log.warning("encoder.warm_up_cut", rows=rows, length=length)
+                return
+            self._forward(np.ones((rows, length), np.int64), np.ones((rows, length), np.int64))
 
     def run(
         self, ids: Sequence[np.ndarray], lengths: Sequence[int]
     ) -> Generator[None, None, dict[str, Tensor]]:
-        yield from ()
         given = np.concatenate(ids)
         sizes = np.asarray(lengths, np.int64)
-        rows = _bucket(len(sizes), _ROWS) if self._settings.compile else len(sizes)
-        mask = np.zeros((rows, _bucket(int(sizes.max()), _LENGTHS)), np.int64)
-        mask[: len(sizes)] = np.arange(mask.shape[1]) < sizes[:, None]
-        mask[len(sizes) :, 0] = 1  # rows that only fill the bucket: one token, so that nothing divides by 0
-        padded = np.full(mask.shape, self._padding_id, np.int64)
-        padded[: len(sizes)][mask[: len(sizes)] == 1] = given
-        return self._outputs(self._forward(padded, mask)[: len(sizes)])
+        starts = np.cumsum(sizes) - sizes
+        outputs: np.ndarray | None = None
+        for number, rectangle in enumerate(self._cut(lengths)):
+            if number:
+                yield
+            rows = self._forward(*self._filled(rectangle, given, sizes, starts))
+            if outputs is None:
+                outputs = np.empty((len(sizes), rows.shape[1]), rows.dtype)
+            outputs[rectangle.rows] = rows
+        assert outputs is not None  # a batch has rows
+        return self._outputs(outputs)
+
+    def _cut(self, lengths: Sequence[int]) -> list[Rectangle]:
+        return cut_exactly(lengths) if self._is_exact else cut(lengths, self._settings.max_tokens)
+
+    def _filled(
+        self, rectangle: Rectangle, given: np.ndarray, sizes: np.ndarray, starts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids and mask, int64 [rows, length]."""
+        rows, columns = rectangle.rows, np.arange(rectangle.length)
+        is_token = columns < sizes[rows][:, None]
+        sources = np.minimum(starts[rows][:, None] + columns, len(given) - 1)
+        return np.where(is_token, given[sources], self._padding_id).astype(np.int64), is_token.astype(
+            np.int64
+        )
 
     @torch.inference_mode()
     def _forward(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -89,27 +134,3 @@ class PaddedEncoder:
         if self._settings.task == "classification":
             return classify(rows, self._settings.labels)
         return {"embedding": Tensor("FP32", rows)}
-
-
-def _load(settings: EncoderSettings) -> Any:
-    # Imported here: packed encoders never pay the seconds that transformers takes to import.
-    from transformers import AutoModel, AutoModelForSequenceClassification
-
-    kind = AutoModelForSequenceClassification if settings.task == "classification" else AutoModel
-    try:
-        model = kind.from_pretrained(
-            str(settings.path),
-            dtype=DTYPES[settings.dtype],
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise LoadFailed(
-            f"transformers cannot load this model: {str(error).splitlines()[0][:300]}"
-        ) from error
-    return model.eval()
-
-
-def _bucket(size: int, buckets: Sequence[int]) -> int:
-    return next((bucket for bucket in buckets if bucket >= size), size)

@@ -20,6 +20,20 @@ DTYPES = ("fp32", "bf16", "fp16")
 QUANTIZATIONS = ("none", "int8")
 EXECUTIONS = ("auto", "packed", "padded")
 DEFAULT_MAX_BATCH_ROWS = 128
+_BEHIND_PADDING = {
+    "camembert",
+    "data2vec-text",
+    "ibert",
+    "longformer",
+    "luke",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+}
+"""Model types whose positions start behind the padding id, as in RoBERTa."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +128,8 @@ def _is_normalized(path: Path) -> bool:
 def _max_tokens(path: Path, config: dict[str, Any], options: Mapping[str, Any]) -> int:
     """The smallest of what the model's positions, sentence-transformers and the options allow."""
     positions = int(config.get("max_position_embeddings", 512))
-    if config.get("model_type") in ("roberta", "xlm-roberta", "camembert"):
-        positions -= int(config.get("pad_token_id") or 0) + 1  # its positions start behind the padding id
+    if config.get("model_type") in _BEHIND_PADDING:
+        positions -= int(config.get("pad_token_id", 1) or 0) + 1
     declared = (_json(path / "sentence_bert_config.json") or {}).get("max_seq_length")
     wanted = options.get("max_tokens", declared)
     return min(positions, int(wanted)) if wanted else positions
