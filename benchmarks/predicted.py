@@ -15,8 +15,8 @@ from serving.scheduling.scheduler import Scheduler
 from serving.scheduling.simulate import Device, Simulation, Traffic
 
 SECONDS = 60.0
-SEGMENTS = 6
-"""Pauses of a batch: MiniLM has that many layers."""
+SEGMENTS = 18
+"""Pieces of a batch: three of each of MiniLM's six layers."""
 MAX_BATCH_ROWS = 32
 NOISE = 0.07
 """By how much a batch's time differs from the curve."""

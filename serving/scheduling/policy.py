@@ -15,7 +15,7 @@ class Policy:
     """A throughput-optimal batch is the smallest that reaches this share of the asymptotic throughput."""
     least_throughput_share: float = 0.8
     """Batches are never made smaller than this share of throughput for the sake of latency."""
-    pause_share: float = 1 / 5
+    pause_share: float = 1 / 10
     """One piece of a pre-emptible batch lasts at most this share of the tightest interactive target."""
     bound_share: float = 0.75
     """A batch that cannot be paused and the urgent one behind it fit in this share of that target."""

@@ -39,10 +39,10 @@ class Scheduler:
         cost: CostModel,
         *,
         can_yield: bool = True,
-        segments: int = 6,
+        segments: int = 18,
         policy: Policy | None = None,
     ) -> None:
-        """`segments`: pieces a batch runs in (layers + 1 pauses); corrected by what is seen."""
+        """`segments`: pieces a batch runs in (pauses + 1); corrected by what is seen."""
         self._policy = policy or Policy()
         self._max_batch_rows = max_batch_rows
         self._cost = cost
@@ -188,6 +188,11 @@ class Scheduler:
         return self._sizing.ran_out_of_memory(tokens, now)
 
     # ------------------------------------------------------------------ what is going on
+
+    @property
+    def has_urgent(self) -> bool:
+        """Whether `urgent_batch` is worth asking; readable without the lock, at most one pause out of date."""
+        return bool(self._waiting.interactive or self._waiting.demoted)
 
     @property
     def queued_rows(self) -> int:

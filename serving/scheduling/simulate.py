@@ -43,7 +43,7 @@ class Device:
 
     curve: CostCurve
     noise: Callable[[], float] = lambda: 1.0
-    segments: int = 6
+    segments: int = 18
 
     def time_s(self, rows: int, tokens: int) -> float:
         curve = self.curve

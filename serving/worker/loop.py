@@ -225,6 +225,9 @@ class EngineLoop:
 
     def _run_urgent(self, running: Batch) -> float:
         """Run the urgent work due at a layer boundary; seconds the running batch stood still for it."""
+        if running.is_urgent or not self._scheduler.has_urgent:
+            running.boundaries += 1
+            return 0.0
         urgent = self._next_urgent(running)
         if urgent is None:
             return 0.0

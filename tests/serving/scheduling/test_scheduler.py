@@ -98,7 +98,7 @@ def test_a_work_larger_than_any_token_limit_runs_alone() -> None:
 
 def test_bulk_batches_are_small_while_interactive_is_active_and_large_when_it_is_quiet() -> None:
     subject = scheduler()
-    submit(subject, work("chat", "interactive", target_s=0.05))
+    submit(subject, work("chat", "interactive", target_s=0.02))
     run(subject, 0.0)
     submit(subject, *(work(now=0.1) for _ in range(64)), now=0.1)
     beside, _ = run(subject, 0.1)

@@ -19,7 +19,8 @@ def test_an_interactive_tenant_keeps_its_target_beside_bulk_work(rate: int, leng
     simulation = play([interactive("chat", rate, rng), bulk("archive", 128, lengths(rng))], rng, seconds=60)
     chat, archive = simulation.tallies
     assert chat.kept_share >= 0.99
-    assert chat.percentile_s(0.95) < 0.025
+    assert chat.percentile_s(0.95) < 0.02
+    assert chat.percentile_s(0.99) < 0.03
     assert archive.device_s > 0.7 * simulation.busy_s
     assert simulation.idle_while_waiting_s == 0.0
 

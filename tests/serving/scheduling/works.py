@@ -40,7 +40,7 @@ def scheduler(
     policy: Policy | None = None,
 ) -> Scheduler:
     return Scheduler(
-        max_batch_rows, CostModel(curve), can_yield=can_yield, segments=6 if can_yield else 1, policy=policy
+        max_batch_rows, CostModel(curve), can_yield=can_yield, segments=18 if can_yield else 1, policy=policy
     )
 
 
@@ -78,7 +78,7 @@ def play(
     policy: Policy | None = None,
 ) -> Simulation:
     factors = factors or (lambda: 1.0 + rng.uniform(-noise, noise))
-    device = Device(CURVE, factors, segments=6 if can_yield else 1)
+    device = Device(CURVE, factors, segments=18 if can_yield else 1)
     subject = scheduler(curve=believed, can_yield=can_yield, policy=policy)
     simulation = Simulation(subject, device, traffics)
     simulation.run(seconds)

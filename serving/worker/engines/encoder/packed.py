@@ -1,4 +1,4 @@
-"""Packed execution of BERT-family encoders: no padding, fused projections, a pause between layers."""
+"""Packed execution of BERT-family encoders: no padding, fused projections, three pauses in a layer."""
 
 from __future__ import annotations
 
@@ -78,9 +78,16 @@ class PackedEncoder:
         packing = pack(ids, lengths)
         states = self._embed(packing)
         for index, layer in enumerate(self._layers):
+            # Attention and each half of the feed-forward block cost about the same.
             if index and self.can_yield:
                 yield
-            states = self._advance(layer, states, packing)
+            states = self._attend(layer, states, packing)
+            if self.can_yield:
+                yield
+            wide = self._widen(layer, states)
+            if self.can_yield:
+                yield
+            states = self._narrow(layer, wide, states)
         return self._finish(states, packing)
 
     def warm_up(self) -> None:
@@ -101,12 +108,23 @@ class PackedEncoder:
         states = F.embedding(ids, self._words) + F.embedding(positions, self._positions)
         return self._normalized(states, self._embedding_norm)
 
-    @torch.inference_mode()
     def _advance(self, layer: Layer, states: torch.Tensor, packing: Packing) -> torch.Tensor:
+        states = self._attend(layer, states, packing)
+        return self._narrow(layer, self._widen(layer, states), states)
+
+    @torch.inference_mode()
+    def _attend(self, layer: Layer, states: torch.Tensor, packing: Packing) -> torch.Tensor:
         shape = self._shape
         mixed = attend(layer.qkv(states), packing.groups, shape.heads, shape.head_size)
-        states = self._normalized(layer.attention_out.plus(mixed, states), layer.attention_norm)
-        return self._normalized(layer.down.plus(layer.up.gelu(states), states), layer.output_norm)
+        return self._normalized(layer.attention_out.plus(mixed, states), layer.attention_norm)
+
+    @torch.inference_mode()
+    def _widen(self, layer: Layer, states: torch.Tensor) -> torch.Tensor:
+        return layer.up.gelu(states)
+
+    @torch.inference_mode()
+    def _narrow(self, layer: Layer, wide: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        return self._normalized(layer.down.plus(wide, states), layer.output_norm)
 
     @torch.inference_mode()
     def _finish(self, states: torch.Tensor, packing: Packing) -> dict[str, Tensor]:
