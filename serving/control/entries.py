@@ -118,9 +118,11 @@ def model(name: str) -> ModelEntry | None:
     grants = (
         None if row.is_public else tuple(row.grants.order_by("tenant_id").values_list("tenant_id", flat=True))
     )
-    deployed = Deployment.objects.filter(model=row, state="active").first()
+    deployed = Deployment.objects.filter(model=row, state="active").select_related("version").first()
     replicas = _wanted(deployed)
     numbers = {str(replica.version.number): replica.version_id for replica in replicas}
+    if deployed is not None:
+        numbers[str(deployed.version.number)] = deployed.version_id
     return ModelEntry(
         id=row.pk,
         name=row.name,
@@ -141,10 +143,17 @@ def _routes(deployed: Deployment | None, replicas: list[Replica]) -> tuple[Weigh
 
 
 def version(version_id: str) -> VersionEntry | None:
-    """Only what somebody must serve or validate now is published."""
+    """Only what somebody must serve, answer for or validate now is published.
+
+    A deployed version that has no replicas, because none are wanted or no host is there, is answered for by its
+    fallback.
+    """
     rows = Version.objects.select_related("model", "artifact", "fallback_model")
     row = rows.filter(pk=version_id).first()
-    is_deployed = Replica.objects.filter(version_id=version_id, is_wanted=True).exists()
+    is_deployed = (
+        Replica.objects.filter(version_id=version_id, is_wanted=True).exists()
+        or Deployment.objects.filter(version_id=version_id, state="active").exists()
+    )
     if row is None or not (is_deployed or row.state == "validating" or _active_tunings(row).exists()):
         return None
     return VersionEntry(
@@ -220,9 +229,10 @@ def _wanted(deployed: Deployment | None) -> list[Replica]:
 
 
 def versions_touching(deployment_id: str) -> set[str]:
-    """Versions whose entry depends on the deployment's replicas, of now or of before."""
+    """Versions whose entry depends on the deployment and its replicas, of now or of before."""
     rows = Replica.objects.filter(deployment_id=deployment_id)
-    return set(rows.order_by().values_list("version_id", flat=True).distinct())
+    served = set(rows.order_by().values_list("version_id", flat=True).distinct())
+    return served | set(Deployment.objects.filter(pk=deployment_id).values_list("version_id", flat=True))
 
 
 # ---------------------------------------------------------------- every entry of a kind
@@ -256,7 +266,10 @@ def _all_models() -> dict[str, ConfigBody | None]:
 
 def _all_versions() -> dict[str, ConfigBody | None]:
     is_served = (
-        Q(replicas__is_wanted=True) | Q(state="validating") | Q(tunings__state__in=tuning_states.ACTIVE)
+        Q(replicas__is_wanted=True)
+        | Q(deployments__state="active")
+        | Q(state="validating")
+        | Q(tunings__state__in=tuning_states.ACTIVE)
     )
     served = Version.objects.order_by().filter(is_served).values_list("pk", flat=True).distinct()
     return {version_id: version(version_id) for version_id in served}

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx
 import pytest
 
-from serving.contract import BindingEntry, ProfileEntry
+from serving.contract import BindingEntry, CostCurve, ProfileEntry
 from serving.errors import OutOfMemory
 from serving.gateway import replicas
 from serving.gateway.breaker import CONSECUTIVE_FAILURES, State
-from serving.gateway.shedding import Headroom
+from serving.gateway.shedding import RANK, Headroom
 from serving.worker.engines.contract import EngineInput, Outcome, Run
 from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
@@ -218,3 +218,29 @@ async def test_a_full_gateway_sheds_lowest_first() -> None:
             assert codes([await harness.infer()]) == ["overloaded"]
             engine.release.set()
             assert codes(await asyncio.gather(*held)) == ["ok"] * 9
+
+
+async def test_work_that_higher_classes_wait_behind_is_shed_and_named() -> None:
+    async with gateway() as harness:
+        harness.publish_profile(sla_class="interactive", deadline_ms=5000)
+        harness.publish_model(cost=CostCurve(a_ms=3000.0, b_ms_per_row=0.0, c_ms_per_token=0.0))
+        harness.publish_replicas(harness.address())
+        engine = HeldEngine()
+        async with EchoWorker(harness.address(), engine, replica_id="rep_0"):
+            await harness.until_ready()
+            tokens = [*await tenants(harness, "b", "c"), await low_tenant(harness)]
+            low = tokens.pop()
+            held = [asyncio.create_task(ask(harness, token)) for token in tokens * 2]
+            served = harness.gateway.inference.dispatcher.pool.of("mv_echo")
+            await until(lambda: served.shedding.rank == RANK["interactive"])
+            refused = await ask(harness, low)
+            assert codes([refused]) == ["overloaded"]
+            assert refused.json()["numbers"] == {
+                "sla_class": "batch",
+                "waiting_work_ms": 6000,
+                "deadline_ms": 5000,
+            }
+            assert 'tidegate_shedding{class="batch"' in (await harness.client.get("/metrics")).text
+            held.append(asyncio.create_task(ask(harness, tokens[0])))
+            engine.release.set()
+            assert codes(await asyncio.gather(*held)) == ["ok"] * 5

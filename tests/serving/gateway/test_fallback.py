@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.contract import BindingEntry, DeploymentEntry, ProfileEntry, ReplicaSpec, TensorSpec
 from serving.gateway.breaker import CONSECUTIVE_FAILURES
 from serving.gateway.retries import RESERVE
+from serving.gateway.shedding import Pressure
 from serving.worker.engines.contract import Engine
 from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
@@ -181,6 +182,23 @@ async def test_when_the_fallback_cannot_either_the_late_answer_is_given() -> Non
         answer = await late(harness, *main)
         assert answer.status_code == 200 and answer.json()["model_name"] == "main"
         assert HEADER not in answer.headers
+
+
+async def test_a_shed_class_is_answered_by_the_fallback_where_the_profile_says_degrade() -> None:
+    async with gateway() as harness:
+        policy(harness, "degrade")
+        async with two(harness) as worker, worker:
+            await harness.until_ready("mv_main")
+            shedding = harness.gateway.inference.dispatcher.pool.of("mv_main").shedding
+            shedding.now, shedding._since = Pressure(2, 9.0, 1.0), time.monotonic() + 60.0
+            assert (await harness.infer(model="main")).headers[HEADER] == "overloaded; from=main/1"
+
+
+async def test_a_deployed_version_without_any_replica_is_replaced() -> None:
+    async with gateway() as harness, two(harness):
+        harness.seam.put("dep_main", DeploymentEntry(id="dep_main", model="main"))
+        await harness.gateway.follower.poll()
+        assert (await harness.infer(model="main")).headers[HEADER] == "not_ready; from=main/1"
 
 
 # ---------------------------------------------------------------- who may, and with what

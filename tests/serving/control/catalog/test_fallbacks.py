@@ -10,7 +10,7 @@ import pytest
 from serving.control import publish
 from serving.control.catalog import actions, fallbacks
 from serving.control.catalog.models import Model, Version
-from serving.control.fleet.actions import deploy
+from serving.control.fleet.actions import deploy, stop_deployment
 from serving.control.fleet.models import Host
 from serving.control.seam_tables import ConfigEntry
 from tenants.actions.users import create_user
@@ -146,3 +146,16 @@ def test_a_fallback_is_not_archived_while_it_is_needed(make_version: Make, opera
     with pytest.raises(Conflict):
         actions.set_fallback(by=operator, version=main, fallback=None)
     actions.archive_version(by=operator, version=spare)
+
+
+def test_a_deployed_version_without_replicas_is_still_answered_for(
+    make_version: Make, operator: Actor
+) -> None:
+    main, spare = make_version("main"), make_version("spare")
+    actions.set_fallback(by=operator, version=main, fallback=spare)
+    deployment = deploy(by=operator, model=main.model, version=main, replicas=0)
+    entry = ConfigEntry.objects.get(kind="version", key=main.pk)
+    assert not entry.deleted and entry.body["fallback_version_id"] == spare.pk
+    assert ConfigEntry.objects.get(kind="model", key="main").body["versions"] == {"1": main.pk}
+    stop_deployment(by=operator, deployment=deployment)
+    assert ConfigEntry.objects.get(kind="version", key=main.pk).deleted

@@ -163,7 +163,7 @@ def test_scaling_to_zero_keeps_the_deployment(
     deployment = deploy(by=operator, model=version.model, version=version)
     scale(by=operator, deployment=deployment, replicas=0)
     assert specs(deployment) == ()
-    assert model_entry().versions == {}
+    assert model_entry().versions == {"1": version.pk}, "known, and not ready"
     assert [route.version_id for route in model_entry().routes] == [version.pk]
 
 
