@@ -1,0 +1,67 @@
+"""How fuzzers run: a few hundred examples in the suite, and for `TIDEGATE_FUZZ_S` seconds each by `make fuzz`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+FUZZ_S = float(os.environ.get("TIDEGATE_FUZZ_S") or 0)
+HANG_S = 30
+"""An example that takes longer hangs: the slowest take some milliseconds."""
+
+
+class Hang(BaseException):
+    """Not an `Exception`: nothing that is fuzzed may swallow it."""
+
+
+def hunt(
+    *strategies: st.SearchStrategy[Any], examples: int = 200
+) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Makes a test of a function that takes one value of each strategy. Failures are shrunk as usual."""
+
+    def decorate(check: Callable[..., None]) -> Callable[[], None]:
+        def example(*values: Any) -> None:
+            with watched():
+                check(*values)
+
+        count = 2_000 if FUZZ_S else examples
+        quiet = settings(
+            max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        )
+        round_ = quiet(given(st.tuples(*strategies))(lambda values: example(*values)))
+
+        def test() -> None:
+            end = time.monotonic() + FUZZ_S
+            round_()
+            while time.monotonic() < end:
+                round_()
+
+        test.__name__ = check.__name__
+        test.__doc__ = check.__doc__
+        return test
+
+    return decorate
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Raises `Hang` in whatever runs for `HANG_S` seconds."""
+
+    def alarm(number: int, frame: FrameType | None) -> None:
+        raise Hang(f"still running after {HANG_S} s")
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, HANG_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
