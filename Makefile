@@ -1,7 +1,7 @@
 # Tidegate: the commands of a checkout. `make help` lists them; ARGS passes options on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast check format clean clean-data ready ready-dev
+.PHONY: help demo up test test-fast fuzz check format clean clean-data ready ready-dev
 
 FINDER := $(shell command -v python3 || command -v python3.13 || command -v python3.12 || command -v python3.11)
 BIN := .venv/bin
@@ -27,6 +27,9 @@ test: test-fast ## The whole test suite: the fast part on all cores, then the re
 
 test-fast: ready-dev ## Without torch, real processes and a browser; all cores
 	$(PY) -m pytest -m "not torch and not processes and not browser" -n logical --dist loadfile $(ARGS) || [ $$? -eq 5 ]
+
+fuzz: ready-dev ## Fuzz frames, HTTP and both protocols; TIDEGATE_FUZZ_S seconds each, 300 by default
+	TIDEGATE_FUZZ_S=$${TIDEGATE_FUZZ_S:-300} nice -n 15 $(PY) -m pytest tests/fuzz $(ARGS)
 
 check: ready-dev ## Lint, format, types, import contracts, migrations, deployment settings
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""How fuzzers run: a few hundred examples in the suite, and for `TIDEGATE_FUZZ_S` seconds each by `make fuzz`."""
+"""How fuzzers run: some hundred examples in the suite, and for `TIDEGATE_FUZZ_S` seconds each by `make fuzz`."""
 
 from __future__ import annotations
 
@@ -22,27 +22,34 @@ class Hang(BaseException):
     """Not an `Exception`: nothing that is fuzzed may swallow it."""
 
 
+def explore(check: Callable[..., None], *strategies: st.SearchStrategy[Any], examples: int = 150) -> None:
+    """Call `check` with values of the strategies; failures are shrunk as usual."""
+
+    def example(values: tuple[Any, ...]) -> None:
+        with watched():
+            check(*values)
+
+    quiet = settings(
+        max_examples=2_000 if FUZZ_S else examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    end = time.monotonic() + FUZZ_S
+    while True:
+        quiet(given(st.tuples(*strategies))(example))()
+        if time.monotonic() >= end:
+            return
+
+
 def hunt(
-    *strategies: st.SearchStrategy[Any], examples: int = 200
+    *strategies: st.SearchStrategy[Any], examples: int = 150
 ) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """Makes a test of a function that takes one value of each strategy. Failures are shrunk as usual."""
+    """Makes a test of a function that takes one value of each strategy."""
 
     def decorate(check: Callable[..., None]) -> Callable[[], None]:
-        def example(*values: Any) -> None:
-            with watched():
-                check(*values)
-
-        count = 2_000 if FUZZ_S else examples
-        quiet = settings(
-            max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-        )
-        round_ = quiet(given(st.tuples(*strategies))(lambda values: example(*values)))
-
         def test() -> None:
-            end = time.monotonic() + FUZZ_S
-            round_()
-            while time.monotonic() < end:
-                round_()
+            explore(check, *strategies, examples=examples)
 
         test.__name__ = check.__name__
         test.__doc__ = check.__doc__
