@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from serving.scheduling.scheduler import Scheduler
 from serving.scheduling.work import Batch, Refusal, Terms, Work
-from serving.worker.engines.contract import Emission, Engine, EngineInput, Finished, Outcome, Stalled
+from serving.worker.engines.contract import Emission, Engine, Finished, Outcome, Stalled
 from serving.worker.underway import BatchRun, Underway
 
 STUCK_AFTER_S = 120.0

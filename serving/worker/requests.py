@@ -14,8 +14,8 @@ from serving.scheduling.work import Terms, Work
 from serving.wire import Amend, Chunk, Failure, FrameError, Infer, Result, Stages, TensorHead
 from serving.worker.engines import datatypes
 from serving.worker.engines.contract import Engine, EngineInput, EngineOutput, Outcome, Tensor
-from serving.worker.underway import BatchRun
 from serving.worker.streams import MAX_CHUNK_BYTES, Stream
+from serving.worker.underway import BatchRun
 
 MAX_REQUEST_ROWS = 4096
 _work_ids = itertools.count(1)
