@@ -22,7 +22,10 @@ MAX_KEPT_CHUNKS = 1024
 MAX_KEPT_BYTES = 4 << 20
 """What is kept of a stream beyond its credit, for engines that do not look at it."""
 CONTENDED_STALL_S = 1.0
-"""So long in all may one stream hold up a device that other work waits for."""
+"""So long may one stream hold up a device that other work waits for; what it takes meanwhile pays back."""
+SLOWEST_CHUNKS_PER_S = 8
+SLOWEST_BYTES_PER_S = 64 << 10
+"""The pace at which holding it up is paid back: the slower of the two, by what each chunk holds."""
 QUIET_STALL_S = 60.0
 """So long may it stand still at one time when nothing else waits; gateways give up on a client sooner."""
 
@@ -83,10 +86,12 @@ class Stream:
         if self.ended is None:
             self._emitted += 1
             self._quiet_s = 0.0
+            if self._contended_s:
+                self._contended_s = max(0.0, self._contended_s - _worth_s(output))
             self._outbox.put(self, output)
 
     def stood_still(self, waited_s: float, *, is_contended: bool) -> None:
-        """The device waited for this stream; its reader has only so much patience to use up."""
+        """The device waited for this stream. A reader whose pace is no reason to wait is given up."""
         if is_contended:
             self._contended_s += waited_s
         self._quiet_s += waited_s
@@ -130,6 +135,12 @@ class Stream:
         """End the stream when too much of it waits for credit."""
         if len(self.kept) > MAX_KEPT_CHUNKS or self.kept_bytes > MAX_KEPT_BYTES:
             self.end(ClientTooSlow("the client reads too slowly: too much of the answer waits for it"))
+
+
+def _worth_s(output: EngineOutput) -> float:
+    """How long a reader of the slowest tolerable pace takes for this chunk."""
+    size_bytes = sum(tensor.array.nbytes for tensor in output.tensors.values())
+    return max(1 / SLOWEST_CHUNKS_PER_S, size_bytes / SLOWEST_BYTES_PER_S)
 
 
 class Outbox:

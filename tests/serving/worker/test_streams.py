@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.errors import ClientTooSlow
 from serving.wire import Kind
 from serving.worker import loop, streams
 from serving.worker.engines.contract import (
@@ -296,6 +297,25 @@ async def test_a_reader_that_holds_up_the_device_of_others_is_given_up(
         assert failure.stages is not None
         assert failure.stages.interrupted_us > 0
         await link.answer(waiting)
+
+
+async def test_a_steady_reader_is_never_given_up_however_long_others_wait() -> None:
+    """Its gateway may be what is slow: it takes a chunk of four bytes every tenth of a second."""
+    stream = streams.Stream(None, 4000, streams.Outbox(asyncio.get_running_loop(), lambda *_: None))
+    chunk = EngineOutput({"y": Tensor("FP32", np.zeros((1, 1), np.float32))})
+    for _ in range(1000):
+        stream.stood_still(0.1, is_contended=True)
+        stream.emit(chunk)
+        assert stream.is_wanted
+
+
+async def test_a_dripping_reader_is_given_up() -> None:
+    stream = streams.Stream(None, 4000, streams.Outbox(asyncio.get_running_loop(), lambda *_: None))
+    chunk = EngineOutput({"y": Tensor("FP32", np.zeros((1, 1), np.float32))})
+    for _ in range(10):
+        stream.stood_still(0.5, is_contended=True)
+        stream.emit(chunk)
+    assert isinstance(stream.ended, ClientTooSlow)
 
 
 async def test_a_reader_may_take_its_time_while_nobody_else_waits(
