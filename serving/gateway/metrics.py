@@ -39,6 +39,14 @@ class Counts:
     device_us: int = 0
     cost_micro: int = 0
     shared: int = 0
+    executed_us: int = 0
+    """Execution of each answer's batch, and what was predicted of it; streams left out."""
+    predicted_us: int = 0
+    misjudged_us: int = 0
+    """By how much the two differ, added up without signs."""
+    batch_tokens: int = 0
+    """Of each answer's batch, and what the device worked on for it, padding included, where the engine says."""
+    executed_tokens: int = 0
     failed: dict[str, int] = field(default_factory=dict)
     closes: dict[str, int] = field(default_factory=dict)
     batch_rows: Histogram = field(default_factory=Histogram)
@@ -64,6 +72,11 @@ class Counts:
         self.device_us += other.device_us
         self.cost_micro += other.cost_micro
         self.shared += other.shared
+        self.executed_us += other.executed_us
+        self.predicted_us += other.predicted_us
+        self.misjudged_us += other.misjudged_us
+        self.batch_tokens += other.batch_tokens
+        self.executed_tokens += other.executed_tokens
         for mine, theirs in ((self.failed, other.failed), (self.closes, other.closes)):
             for name, count in theirs.items():
                 mine[name] = mine.get(name, 0) + count
@@ -108,6 +121,14 @@ class SeriesRecorder:
             window.kept += 1
         if stages.batch_requests > 1:
             window.shared += 1
+        if first_chunk_us is None:
+            executed_us, predicted_us = stages.execute_us, stages.predicted_us
+            window.executed_us += executed_us
+            window.predicted_us += predicted_us
+            window.misjudged_us += abs(executed_us - predicted_us)
+        if stages.executed_tokens:
+            window.batch_tokens += stages.batch_tokens
+            window.executed_tokens += stages.executed_tokens
         close = stages.close
         window.closes[close] = window.closes.get(close, 0) + 1
         window.batch_rows.record(stages.batch_rows)

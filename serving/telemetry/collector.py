@@ -80,6 +80,9 @@ class ReplicaRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     rows_s: float
     tokens_s: float
     cost_error: float | None = None
+    """Relative error of predicted execution times, 95th percentile."""
+    efficiency: float | None = None
+    """Real tokens ÷ executed tokens: what padding leaves."""
     memory_bytes: int = 0
 
 
@@ -317,5 +320,6 @@ def _replica(gauge: _Gauge) -> ReplicaRow:
         rows_s=significant(row.rows / window_s),
         tokens_s=significant(row.tokens / window_s),
         cost_error=row.cost_error_p95,
+        efficiency=significant(row.tokens / row.executed_tokens) if row.executed_tokens else None,
         memory_bytes=row.memory_bytes,
     )

@@ -65,6 +65,8 @@ class ReplicaGauge(msgspec.Struct, array_like=True):
     cost_error_p95: float | None = None
     """Relative error of predicted execution times, 95th percentile."""
     memory_bytes: int = 0
+    executed_tokens: int = 0
+    """Of `tokens`, what the device worked on, padding included."""
 
 
 class LiveFrame(msgspec.Struct, array_like=True):

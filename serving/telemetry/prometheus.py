@@ -58,6 +58,16 @@ class Totals(Protocol):
     @property
     def failed(self) -> dict[str, int]: ...
     @property
+    def executed_us(self) -> int: ...
+    @property
+    def predicted_us(self) -> int: ...
+    @property
+    def misjudged_us(self) -> int: ...
+    @property
+    def batch_tokens(self) -> int: ...
+    @property
+    def executed_tokens(self) -> int: ...
+    @property
     def closes(self) -> dict[str, int]: ...
     @property
     def batch_rows(self) -> Histogram: ...
@@ -97,6 +107,7 @@ class _Once(Collector):
         yield self._counter("tidegate_rows", "Rows answered", lambda c: c.rows)
         yield self._counter("tidegate_tokens", "Tokens answered", lambda c: c.tokens)
         yield self._counter("tidegate_device_seconds", "Device time used", lambda c: c.device_us / 1e6)
+        yield from self._judgements()
         yield self._closes()
         yield self._pending()
         yield self._stages()
@@ -116,6 +127,28 @@ class _Once(Collector):
         for labels, _, counts in self._rows:
             family.add_metric(labels, value(counts))
         return family
+
+    def _judgements(self) -> Iterator[Metric]:
+        """Ratios of their rates: misjudged ÷ executed is the mean prediction error, batch ÷ executed tokens
+        the batch efficiency."""
+        batch = "of the batch of each answer"
+        yield self._counter(
+            "tidegate_executed_seconds", f"Execution {batch}, streams left out", lambda c: c.executed_us / 1e6
+        )
+        yield self._counter(
+            "tidegate_predicted_seconds", f"Predicted execution {batch}", lambda c: c.predicted_us / 1e6
+        )
+        yield self._counter(
+            "tidegate_misjudged_seconds",
+            f"Difference of predicted and real execution {batch}",
+            lambda c: c.misjudged_us / 1e6,
+        )
+        yield self._counter("tidegate_batch_tokens", f"Tokens {batch}", lambda c: c.batch_tokens)
+        yield self._counter(
+            "tidegate_executed_tokens",
+            f"Tokens executed, padding included, {batch}",
+            lambda c: c.executed_tokens,
+        )
 
     def _closes(self) -> Metric:
         family = CounterMetricFamily(

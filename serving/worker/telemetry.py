@@ -35,6 +35,7 @@ def gauge(spec: WorkerSpec, counters: Counters, cost: CostModel, memory_bytes: i
         tokens=counters.tokens,
         cost_error_p95=cost.error_p95,
         memory_bytes=memory_bytes,
+        executed_tokens=counters.executed_tokens,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -60,6 +61,20 @@ def test_a_frame_holds_what_was_counted_since_the_last_one() -> None:
     assert (series.failed, series.closes, series.shared) == ({"queue_full": 1}, {"full": 2}, 2)
     assert set(series.stages) == set(STAGES) and series.stage_sums["execute"] == 14
     assert metrics.take() == ()
+
+
+def test_wrong_predictions_and_padding_add_up() -> None:
+    metrics = Metrics()
+    recorder = lane(metrics).series
+    for executed_us, executed_tokens in ((900, 120), (1300, 80)):
+        changes = {"execute_us": executed_us, "predicted_us": 1000, "batch_tokens": 80}
+        each = msgspec.structs.replace(stages(), **changes, executed_tokens=executed_tokens)
+        recorder.answered(each, 10, 25, rows=1, tokens=1)
+    streamed = msgspec.structs.replace(stages(), execute_us=10**6)
+    recorder.answered(streamed, 10, 25, rows=1, tokens=1, first_chunk_us=5)
+    [(_, counts)] = metrics.totals()
+    assert (counts.executed_us, counts.predicted_us, counts.misjudged_us) == (2200, 2000, 400)
+    assert (counts.batch_tokens, counts.executed_tokens) == (160, 200)
 
 
 @given(device_us=st.lists(st.integers(0, 10_000_000), max_size=50), cuts=st.integers(1, 5))
@@ -147,4 +162,7 @@ async def test_metrics_are_readable_by_prometheus(echo: Harness) -> None:
         and sample.labels["model"] == "echo"
     ]
     assert total == [1.0]
+    for name in ("tidegate_batch_tokens", "tidegate_executed_tokens", "tidegate_predicted_seconds"):
+        of_echo = [each.value for each in families[name].samples if each.labels["model"] == "echo"]
+        assert of_echo[0] > 0.0, name
     assert echo.token.split("_")[1] not in response.text

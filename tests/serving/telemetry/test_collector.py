@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract import SlaClass
-from serving.telemetry.collector import IDLE_S, LAG_S, Collector, LiveSecond
+from serving.telemetry.collector import IDLE_S, LAG_S, Collector, LiveSecond, ReplicaRow
 from serving.telemetry.frames import STAGES, LiveFrame, ReplicaGauge, Series
 from serving.telemetry.histogram import Histogram
 
@@ -143,6 +143,18 @@ def test_a_gauge_of_an_older_epoch_does_not_speak_for_a_replica() -> None:
     for frames in ([new, old], [old, new]):
         (replica,) = run(frames, START + 1)[0].replicas
         assert (replica.queued, replica.busy) == (5, 0.5)
+
+
+def test_a_replicas_efficiency_is_what_padding_leaves() -> None:
+    def row(**more: int) -> ReplicaRow:
+        gauge = ReplicaGauge("rep_1", "minilm", "mv_1", 1, 0, 1, 500_000, 10, 80, 700, **more)
+        (replica,) = run([LiveFrame("worker-1", 1, 1, START + 0.9, 1.0, replicas=(gauge,))], START + 1)[
+            0
+        ].replicas
+        return replica
+
+    assert row(executed_tokens=1000).efficiency == 0.7
+    assert row().efficiency is None
 
 
 def test_after_a_stall_only_the_newest_seconds_are_closed() -> None:
