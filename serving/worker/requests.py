@@ -189,6 +189,7 @@ def stages(request: Request, now: float) -> Stages | None:
         batch_requests=len(batch.works),
         batch_tokens=batch.tokens,
         close=batch.close,
+        executed_tokens=run.executed_tokens,
         first_chunk_us=_first_chunk_us(request),
     )
 
