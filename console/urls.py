@@ -17,6 +17,7 @@ from console.pages import (
     playground,
     profiles,
     tenants,
+    tunings,
     usage,
     versions,
 )
@@ -45,7 +46,14 @@ _models = [
     path("<str:name>/versions/<int:number>/archive", versions.archive, name="version_archive"),
     path("<str:name>/versions/<int:number>/trust", versions.trust, name="version_trust"),
     path("<str:name>/versions/<int:number>/alias", versions.alias, name="version_alias"),
+    path("<str:name>/versions/<int:number>/tune", tunings.tune, name="version_tune"),
     path("<str:name>/versions/<int:number>/fallback", versions.fallback, name="version_fallback"),
+]
+_tunings = [
+    path("<str:tuning_id>/", tunings.detail, name="tuning"),
+    path("<str:tuning_id>/state", tunings.state, name="tuning_state"),
+    path("<str:tuning_id>/cancel", tunings.cancel, name="tuning_cancel"),
+    path("<str:tuning_id>/candidates/<int:index>/apply", tunings.apply, name="tuning_apply"),
 ]
 _deployments = [
     path("<str:deployment_id>/scale", deployments.change_scale, name="deployment_scale"),
@@ -82,6 +90,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("new-model", models.create, name="model_create"),  # "models/new" would be the model called so
     path("models/", include(_models)),
     path("deployments/", include(_deployments)),
+    path("tunings/", include(_tunings)),
     path("fleet/", fleet.index, name="fleet"),
     path("fleet/state", fleet.state, name="fleet_state"),
     path("tenants/", include(_tenants)),

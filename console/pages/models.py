@@ -18,12 +18,14 @@ from console.pages.forms import ActionForm
 from console.pages.listing import listing
 from console.pages.overview import live_tenant, live_words
 from console.pages.snippets import curl_for
+from console.pages.tunings import recent_runs
 from console.requests import ConsoleRequest
 from serving.control.catalog.access import access_model, visible_models
 from serving.control.catalog.actions import create_model, facts_of, grant_model, revoke_grant, update_model
 from serving.control.catalog.models import Model, Version
 from serving.control.fleet.models import Deployment
 from tenants.access import access_tenant_by_slug, require
+from tenants.actors import Actor
 from tenants.models import Tenant
 from tenants.roles import Right
 from tenants.staleness import mark_of
@@ -138,7 +140,7 @@ def detail(request: ConsoleRequest, name: str) -> HttpResponse:
         may_deploy=actor.has(Right.MANAGE_FLEET),
         sees_platform=actor.has(Right.VIEW_PLATFORM),
         crumbs=_crumbs(),
-        **_serving(model),
+        **_serving(request.actor, model),
     )
 
 
@@ -154,7 +156,7 @@ def state(request: ConsoleRequest, name: str) -> HttpResponse:
         may_manage=actor.has(Right.MANAGE_MODELS),
         may_deploy=actor.has(Right.MANAGE_FLEET),
         sees_platform=actor.has(Right.VIEW_PLATFORM),
-        **_serving(model),
+        **_serving(request.actor, model),
     )
 
 
@@ -201,7 +203,7 @@ def serving_state(deployment: Deployment) -> str:
     return "starting" if deployment.replicas_wanted else "stopped"
 
 
-def _serving(model: Model) -> dict[str, Any]:
+def _serving(actor: Actor, model: Model) -> dict[str, Any]:
     """What the page says of versions and replicas; `is_moving` while any of it changes by itself."""
     related = ("artifact", "fallback_version__model", "fallback_model")
     versions = list(model.versions.select_related(*related).prefetch_related("aliases"))
@@ -212,6 +214,7 @@ def _serving(model: Model) -> dict[str, Any]:
         else []
     )
     shown = _measured(versions, deployment)
+    tunings = recent_runs(actor, model)
     is_moving = any(v.state == "validating" for v in versions) or any(
         r.state in BUSY_STATES for r in replicas
     )
@@ -224,7 +227,8 @@ def _serving(model: Model) -> dict[str, Any]:
         "measured": shown,
         "curve": curve_of(shown) if shown else None,
         "curl": curl_for(model.name, shown),
-        "is_moving": is_moving,
+        "is_moving": is_moving or any(run.is_active for run in tunings),
+        "tunings": tunings,
     }
 
 

@@ -59,6 +59,15 @@ def percent(share: float | None) -> str:
 
 
 @register.filter
+def cosine(value: float | None) -> str:
+    """Six decimals: what matters of it is how far it is from one. Never rounded up to one."""
+    if value is None:
+        return NONE
+    shown = f"{value:.6f}"
+    return "0.999999" if shown == "1.000000" and value < 1 else shown
+
+
+@register.filter
 def size(size_bytes: int | None) -> str:
     """`90.9 MiB`."""
     if size_bytes is None:

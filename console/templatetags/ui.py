@@ -43,6 +43,13 @@ STATES: dict[str, Mark] = {
     "stopped": Mark(_UNKNOWN, "player-stop", _("stopped")),
     "archived": Mark(_UNKNOWN, "archive", _("archived")),
     "revoked": Mark(_UNKNOWN, "ban", _("revoked")),
+    "requested": Mark(_UNKNOWN, "clock", _("requested")),
+    "waiting": Mark(_UNKNOWN, "clock", _("waiting")),
+    "measuring": Mark(_BUSY, "loader-2", _("measuring")),
+    "measured": Mark(_UNKNOWN, "circle-check", _("measured")),
+    "not_measured": Mark(_UNKNOWN, "ban", _("not measured")),
+    "done": Mark(_GOOD, "circle-check", _("done")),
+    "cancelled": Mark(_UNKNOWN, "ban", _("cancelled")),
     "failed": Mark(_BAD, "alert-triangle", _("failed")),
     "failure": Mark(_BAD, "alert-triangle", _("failure")),
 }

@@ -8,6 +8,7 @@ import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from tests.console.conftest import World
+from tests.console.tuned import build_encoder, build_run
 
 PEOPLE = ("operator", "owner", "viewer", "stranger")
 """The stranger owns another tenant."""
@@ -43,6 +44,18 @@ def grant(world: World) -> list[object]:
     return [world.model.name, world.cast.tenant.slug]
 
 
+def encoder(world: World) -> list[object]:
+    return [world.model.name, build_encoder(world.model).number]
+
+
+def tuning(world: World) -> list[object]:
+    return [build_run(build_encoder(world.model)).pk]
+
+
+def candidate(world: World) -> list[object]:
+    return [*tuning(world), 1]
+
+
 def deployment(world: World) -> list[object]:
     return [world.deployment.pk]
 
@@ -72,6 +85,11 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "version_trust": (version, "get", (200, 403, 403, 404)),
     "version_alias": (version, "get", (200, 403, 403, 404)),
     "version_fallback": (version, "get", (200, 403, 403, 404)),
+    "version_tune": (encoder, "get", (200, 403, 403, 404)),
+    "tuning": (tuning, "get", (200, 404, 404, 404)),
+    "tuning_state": (tuning, "get", (200, 404, 404, 404)),
+    "tuning_cancel": (tuning, "post", (302, 404, 404, 404)),
+    "tuning_apply": (candidate, "post", (302, 404, 404, 404)),
     "deploy": (model, "get", (200, 403, 403, 404)),
     "deployment_scale": (deployment, "get", (200, 404, 404, 404)),
     "deployment_version": (deployment, "get", (200, 404, 404, 404)),

@@ -51,6 +51,7 @@ def test_a_list_ignores_what_it_does_not_know(world: World, name: str) -> None:
         "/profiles/%00/",
         "/bindings/%00/unbind",
         "/deployments/%00/scale",
+        "/tunings/%00/",
     ],
 )
 def test_nul_is_refused_before_anything_is_asked_for_it(world: World, who: str, address: str) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from django.utils.translation import gettext_noop as _
+
 from serving.contract import EngineName, OptionValue
 from serving.control.catalog.options import BY_ENGINE
 
@@ -112,11 +114,11 @@ def _missing(wish: Options, facts: HostFacts) -> str:
     """What the host lacks for it; empty when nothing."""
     on_cpu = facts.kind == "cpu"
     if on_cpu and wish.get("dtype") == "bf16" and "bf16" not in facts.features:
-        return "the host's CPU computes bf16 slower than fp32"
+        return _("the host's CPU computes bf16 slower than fp32")
     if wish.get("quantize") == "int8" and not on_cpu:
-        return "int8 is for CPUs"
+        return _("int8 is for CPUs")
     if wish.get("compile") and "compiler" not in facts.features:
-        return "the host has no C++ compiler"
+        return _("the host has no C++ compiler")
     if wish.get("execution") == "onnx" and "onnxruntime" not in facts.features:
-        return "onnxruntime is not installed on the host"
+        return _("onnxruntime is not installed on the host")
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from serving.contract import Agreement, OptionValue, TuningRow
 
@@ -58,32 +58,54 @@ def speed(row: TuningRow, options: Mapping[str, OptionValue], goal: Goal) -> flo
     return row.rows_per_s[max(row.rows_per_s)] / max(1, int(options.get("threads", 1)))
 
 
+class Shortfall(NamedTuple):
+    """A bound that a row does not keep."""
+
+    measure: Literal["cosine", "error", "labels", "equality"]
+    found: float
+    bound: float
+
+
 def why_not(row: TuningRow, tolerance: Tolerance) -> str:
-    """Why a row does not qualify, in words; empty when it does.
+    """Why a row does not qualify, in words; empty when it does."""
+    if not row.ok or row.agreement is None:
+        return row.reason or "it was not measured"
+    missed = shortfall(row.agreement, tolerance)
+    match missed:
+        case None:
+            return ""
+        case ("equality", _, _):
+            return "its answers differ, and no bound says how far they may"
+        case ("error", found, bound):
+            return f"error {found:.3g} is above {bound:g}"
+        case ("labels", found, bound):
+            return f"{found:.2%} of labels agree, less than {bound:.2%}"
+    return f"cosine {missed.found:.6g} is below {missed.bound:g}"
+
+
+def shortfall(found: Agreement, asked: Tolerance) -> Shortfall | None:
+    """The first bound that is not kept.
 
     A bound on a measure that means nothing for the model is passed over; when no bound is left that means
     something, only answers equal to the reference's qualify.
     """
-    if not row.ok or row.agreement is None:
-        return row.reason or "it was not measured"
-    found = row.agreement
-    bounds = _bounds(found, tolerance)
+    bounds = _bounds(found, asked)
     if not bounds:
         is_equal = not found.max_abs_error and found.label_agreement in (None, 1.0)
-        return "" if is_equal else "its answers differ, and no bound says how far they may"
-    return next((words for is_kept, words in bounds if not is_kept), "")
+        return None if is_equal else Shortfall("equality", found.max_abs_error or 0.0, 0.0)
+    return next((missed for is_kept, missed in bounds if not is_kept), None)
 
 
-def _bounds(found: Agreement, asked: Tolerance) -> list[tuple[bool, str]]:
-    """Each bound that was asked for and means something here: whether it is kept, and the words if not."""
-    bounds: list[tuple[bool, str]] = []
+def _bounds(found: Agreement, asked: Tolerance) -> list[tuple[bool, Shortfall]]:
+    """Each bound that was asked for and means something here, and whether it is kept."""
+    bounds: list[tuple[bool, Shortfall]] = []
     if asked.min_cosine is not None and found.cosine_min is not None:
-        words = f"cosine {found.cosine_min:.6g} is below {asked.min_cosine:g}"
-        bounds.append((found.cosine_min >= asked.min_cosine, words))
+        missed = Shortfall("cosine", found.cosine_min, asked.min_cosine)
+        bounds.append((missed.found >= missed.bound, missed))
     if asked.max_error is not None and found.max_abs_error is not None:
-        words = f"error {found.max_abs_error:.3g} is above {asked.max_error:g}"
-        bounds.append((found.max_abs_error <= asked.max_error, words))
+        missed = Shortfall("error", found.max_abs_error, asked.max_error)
+        bounds.append((missed.found <= missed.bound, missed))
     if asked.min_label_agreement is not None and found.label_agreement is not None:
-        words = f"{found.label_agreement:.2%} of labels agree, less than {asked.min_label_agreement:.2%}"
-        bounds.append((found.label_agreement >= asked.min_label_agreement, words))
+        missed = Shortfall("labels", found.label_agreement, asked.min_label_agreement)
+        bounds.append((missed.found >= missed.bound, missed))
     return bounds
