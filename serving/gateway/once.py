@@ -16,7 +16,6 @@ from serving.errors import (
     DataPlaneError,
     IdempotencyKeyReused,
     IdempotencyUnavailable,
-    InvalidRequest,
     RequestInFlight,
 )
 from serving.gateway import idempotency
@@ -49,7 +48,6 @@ class OnceOnly:
         `IdempotencyUnavailable`, or what `run` raises or raised.
         """
         key = idempotency.parse_key(header)
-        _check_kind(exchange)
         known = await self._store.begin(tenant_id, key, await _fingerprint(exchange, body))
         if isinstance(known, Lease):
             await self._run(exchange, known, run)
@@ -104,11 +102,6 @@ async def _fingerprint(exchange: Exchange, body: bytes) -> bytes:
     if len(body) <= SMALL_BYTES:
         return idempotency.fingerprint(exchange.path, exchange.headers, body)
     return await asyncio.to_thread(idempotency.fingerprint, exchange.path, exchange.headers, body)
-
-
-def _check_kind(exchange: Exchange) -> None:
-    if b"text/event-stream" in exchange.headers.get(b"accept", b""):
-        raise InvalidRequest("Idempotency-Key does not apply to streamed answers")
 
 
 async def _repeat(exchange: Exchange, kept: Kept) -> None:

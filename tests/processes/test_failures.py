@@ -125,6 +125,37 @@ def test_one_of_two_workers_killed_under_load_fails_nobody(demo: RunningDemo) ->
     _scale(demo, 1)
 
 
+def test_a_key_whose_gateway_was_killed_runs_again_when_its_lease_is_over(demo: RunningDemo) -> None:
+    body = {"model": demo.facts["model"], "input": "Only once, please."}
+    headers = demo.headers("acme-archive") | {"idempotency-key": f"kill-{time.monotonic_ns()}"}
+
+    def ask() -> httpx.Response | None:
+        try:
+            return httpx.post(f"{demo.facts['gateway']}/v1/embeddings", json=body, headers=headers, timeout=30)
+        except httpx.HTTPError:
+            return None
+
+    def status() -> int:
+        answer = ask()
+        return answer.status_code if answer is not None else 0
+
+    (worker,) = demo.pids("serving.worker")
+    os.kill(worker, signal.SIGSTOP)  # so that the request is in flight when its gateway dies
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(status), pool.submit(status)]
+            eventually(lambda: any(one.done() for one in asked), 4, "one of them is told to wait")
+            demo.kill("serving.gateway")
+            assert sorted(one.result() for one in asked) == [0, 409]
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    seen: list[int] = []
+    eventually(lambda: seen.append(status()) or seen[-1] == 200, 40, "a repetition that runs")
+    assert 409 in seen and set(seen) <= {0, 200, 409, 503}
+    again = ask()
+    assert again is not None and again.headers["idempotency-replayed"] == "true"
+
+
 def test_a_worker_that_hangs_keeps_nobody_waiting_and_is_replaced(demo: RunningDemo) -> None:
     (hung,) = demo.pids("serving.worker")
     with Load(demo) as load:
