@@ -131,7 +131,9 @@ def test_a_key_whose_gateway_was_killed_runs_again_when_its_lease_is_over(demo: 
 
     def ask() -> httpx.Response | None:
         try:
-            return httpx.post(f"{demo.facts['gateway']}/v1/embeddings", json=body, headers=headers, timeout=30)
+            return httpx.post(
+                f"{demo.facts['gateway']}/v1/embeddings", json=body, headers=headers, timeout=30
+            )
         except httpx.HTTPError:
             return None
 
