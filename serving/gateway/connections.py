@@ -156,6 +156,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.extensions = {EXTENSION: self}
+        self.headers = []  # uvicorn has None until the first request begins
         self.corked = CorkedTransport(transport, self._is_body_unread)
         super().connection_made(self.corked)  # type: ignore[arg-type]
         self.flow = PipelinedFlow(self.corked, self._is_waiting)  # type: ignore[arg-type]

@@ -30,12 +30,14 @@ LONGEST_TICKS = 400
 targets = st.sampled_from(
     [b"POST /v2/models/echo/infer"] * 6
     + [b"POST /v1/embeddings", b"POST /v2/models/echo/versions/1/infer", b"POST /v2/models/none/infer"]
+    + [b"POST /v2/models/echo/generate", b"POST /v2/models/echo/generate_stream"]
     + [b"GET /v2/models/echo", b"GET /livez", b"HEAD /v1/models", b"OPTIONS /v1/embeddings", b"CONNECT a:1"]
     + [b"GET /%2e%2e/%00", b"PRI *", b"DELETE /v2", b"POST /v2/models/" + b"x" * 300 + b"/infer"]
 )
 fields = st.sampled_from(
     [
         b"content-type: application/json",
+        b"accept: text/event-stream",
         b"content-type: multipart/form-data",
         b"content-encoding: gzip",
         b"connection: close",
@@ -112,6 +114,7 @@ class Served:
         self.crashes: list[Any] = []
 
     def try_out(self, data: bytes, sizes: list[int]) -> None:
+        self.crashes.clear()
         data = data.replace(TOKEN, self.harness.token.encode())
         out = self.loop.run_until_complete(self._said(data, sizes))
         assert out == b"" or out.startswith(b"HTTP/1.1 ")

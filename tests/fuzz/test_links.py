@@ -86,6 +86,7 @@ class Rig:
         self.loop.set_exception_handler(lambda _, context: self.crashes.append(context))
 
     def run(self, work: Any) -> Any:
+        self.crashes.clear()
         done = self.loop.run_until_complete(work)
         assert self.crashes == []
         return done

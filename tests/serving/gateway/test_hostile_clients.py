@@ -286,6 +286,17 @@ async def test_what_came_before_a_malformed_request_is_answered_first(echo: Harn
     assert await raw.is_closed()
 
 
+@pytest.mark.parametrize("first", [b"\r", b"\n", b"\r\n\r\n"])
+async def test_empty_lines_before_a_request_are_ignored(echo: Harness, first: bytes) -> None:
+    raw = await Raw.open(echo)
+    raw.writer.write(first)
+    await raw.writer.drain()
+    await until(lambda: echo.server.server_state.connections)
+    raw.writer.write(b"\n" + post(echo, BODY))
+    assert (await raw.answer())[0] == 200
+    raw.close()
+
+
 async def test_what_came_before_a_head_without_end_is_answered_first(echo: Harness) -> None:
     raw = await Raw.open(echo)
     raw.writer.write(post(echo, BODY) + b"GET / HTTP/1.1\r\n" + b"x: 1\r\n" * 300)
