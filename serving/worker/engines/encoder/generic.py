@@ -24,6 +24,7 @@ from serving.worker.engines.encoder import transformer
 from serving.worker.engines.encoder.heads import EmbeddingHead, classification_outputs, classify
 from serving.worker.engines.encoder.packing import ALIGNMENT, Group, Packing, grid, pack, padded_tokens
 from serving.worker.engines.encoder.settings import EncoderSettings
+from serving.worker.engines.encoder.transfer import transfer_for
 
 ATTENTION = "tidegate_packed"
 WARM_TOKENS = 512
@@ -48,11 +49,15 @@ class GenericEncoder:
         self._model = model
         self._base = model.base_model
         self._device = device
+        self._transfer = transfer_for(device)
         self._offset = position_offset
         accepted = inspect.signature(self._base.forward).parameters
         self._takes_types = "token_type_ids" in accepted and hasattr(model.config, "type_vocab_size")
         self._embed = EmbeddingHead(
-            transformer.hidden_size(model), settings.pooling, normalize=settings.normalize
+            transformer.hidden_size(model),
+            settings.pooling,
+            normalize=settings.normalize,
+            transfer=self._transfer,
         )
         _register()
         model.set_attn_implementation(ATTENTION)
@@ -92,8 +97,8 @@ class GenericEncoder:
 
     def _states(self, packing: Packing) -> torch.Tensor:
         """[padded, hidden] of the packed rows."""
-        ids = torch.from_numpy(packing.ids)[None].to(self._device)
-        named = {"position_ids": (torch.from_numpy(packing.positions)[None] + self._offset).to(self._device)}
+        ids, positions = self._transfer.to_device([packing.ids[None], packing.positions[None] + self._offset])
+        named = {"position_ids": positions}
         if self._takes_types:
             named["token_type_ids"] = torch.zeros_like(ids)
         with _packed(packing):
@@ -102,7 +107,7 @@ class GenericEncoder:
 
     def _logits(self, states: torch.Tensor, packing: Packing) -> np.ndarray:
         """The model's own head over its token states, laid out as it expects them: [rows, longest, hidden]."""
-        lengths = np.diff(np.append(packing.starts, packing.tokens))
+        lengths = packing.lengths
         cells = np.arange(lengths.max())[None] < lengths[:, None]
         mask = torch.from_numpy(cells).to(self._device)
         padded = states.new_zeros(*cells.shape, states.shape[-1])

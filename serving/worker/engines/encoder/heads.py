@@ -13,6 +13,7 @@ from serving.contract import TensorSpec
 from serving.worker.engines.contract import Tensor
 from serving.worker.engines.encoder.packing import Packing
 from serving.worker.engines.encoder.settings import Pooling
+from serving.worker.engines.encoder.transfer import InPlace, Transfer
 
 
 class Head(Protocol):
@@ -24,10 +25,13 @@ class Head(Protocol):
 
 
 class EmbeddingHead:
-    def __init__(self, hidden: int, pooling: Pooling, *, normalize: bool) -> None:
+    def __init__(
+        self, hidden: int, pooling: Pooling, *, normalize: bool, transfer: Transfer | None = None
+    ) -> None:
         self._hidden = hidden
-        self._pool = _pool_mean if pooling == "mean" else _first_tokens
+        self._pooling = pooling
         self._normalize = normalize
+        self._transfer = transfer or InPlace()
 
     def outputs(self) -> tuple[TensorSpec, ...]:
         return embedding_outputs(self._hidden)
@@ -36,7 +40,14 @@ class EmbeddingHead:
         pooled = self._pool(states, packing).float()
         if self._normalize:
             pooled = F.normalize(pooled, dim=1)
-        return {"embedding": Tensor("FP32", _in_given_order(pooled, packing))}
+        return {"embedding": Tensor("FP32", _in_given_order(self._transfer.to_host(pooled)(), packing))}
+
+    def _pool(self, states: torch.Tensor, packing: Packing) -> torch.Tensor:
+        if self._pooling == "cls":
+            return _first_tokens(states, packing, self._transfer)
+        if states.device.type == "cpu":
+            return mean_by_group(states, packing)
+        return mean_by_row(states, packing, self._transfer)
 
 
 class ClassificationHead:
@@ -48,7 +59,9 @@ class ClassificationHead:
         second: tuple[torch.Tensor, torch.Tensor],
         activation: Callable[[torch.Tensor], torch.Tensor],
         labels: tuple[str, ...],
+        transfer: Transfer | None = None,
     ) -> None:
+        self._transfer = transfer or InPlace()
         self._first, self._second = first, second
         self._activation = activation
         self._labels = labels
@@ -57,9 +70,9 @@ class ClassificationHead:
         return classification_outputs(len(self._labels))
 
     def __call__(self, states: torch.Tensor, packing: Packing) -> dict[str, Tensor]:
-        hidden = self._activation(F.linear(_first_tokens(states, packing), *self._first))
-        logits = _in_given_order(F.linear(hidden, *self._second).float(), packing)
-        return classify(logits, self._labels)
+        hidden = self._activation(F.linear(_first_tokens(states, packing, self._transfer), *self._first))
+        logits = F.linear(hidden, *self._second).float()
+        return classify(_in_given_order(self._transfer.to_host(logits)(), packing), self._labels)
 
 
 def embedding_outputs(hidden: int) -> tuple[TensorSpec, ...]:
@@ -87,7 +100,8 @@ def classify(logits: np.ndarray, labels: tuple[str, ...]) -> dict[str, Tensor]:
     }
 
 
-def _pool_mean(states: torch.Tensor, packing: Packing) -> torch.Tensor:
+def mean_by_group(states: torch.Tensor, packing: Packing) -> torch.Tensor:
+    """Mean over each row's tokens [rows, hidden], one call for all rows of a length: best on a CPU."""
     means = [
         states[group.start : group.stop].view(group.rows, group.length, -1).float().mean(1)
         for group in packing.groups
@@ -95,12 +109,18 @@ def _pool_mean(states: torch.Tensor, packing: Packing) -> torch.Tensor:
     return means[0] if len(means) == 1 else torch.cat(means)
 
 
-def _first_tokens(states: torch.Tensor, packing: Packing) -> torch.Tensor:
-    return states[torch.from_numpy(packing.starts).to(states.device)]
+def mean_by_row(states: torch.Tensor, packing: Packing, transfer: Transfer) -> torch.Tensor:
+    """The same in one call, however many lengths there are: best where a call is a launch."""
+    (lengths,) = transfer.to_device([packing.lengths])
+    return torch.segment_reduce(states[: packing.tokens].float(), "mean", lengths=lengths, axis=0)
 
 
-def _in_given_order(packed: torch.Tensor, packing: Packing) -> np.ndarray:
-    rows = packed.cpu().numpy()
+def _first_tokens(states: torch.Tensor, packing: Packing, transfer: Transfer) -> torch.Tensor:
+    (starts,) = transfer.to_device([packing.starts])
+    return states[starts]
+
+
+def _in_given_order(rows: np.ndarray, packing: Packing) -> np.ndarray:
     given = np.empty_like(rows)
     given[packing.order] = rows
     return given

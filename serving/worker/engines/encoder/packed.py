@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import structlog
@@ -14,11 +15,21 @@ import torch.nn.functional as F
 from serving.contract import TensorSpec
 from serving.worker.engines.contract import Tensor
 from serving.worker.engines.encoder.architectures import Architecture
-from serving.worker.engines.encoder.attention import attend
+from serving.worker.engines.encoder.attention import attend as attend_grouped
+from serving.worker.engines.encoder.attention import attend_masked, attend_variable, can_vary
+from serving.worker.engines.encoder.fixed import SIZES as FIXED_SIZES
+from serving.worker.engines.encoder.fixed import (
+    CudaRecorder,
+    FixedForwards,
+    FixedInputs,
+    Record,
+    boundaries,
+)
 from serving.worker.engines.encoder.heads import ClassificationHead, EmbeddingHead, Head
 from serving.worker.engines.encoder.linear import Linear, linear
 from serving.worker.engines.encoder.packing import ALIGNMENT, Packing, grid, pack, padded_tokens
 from serving.worker.engines.encoder.settings import EncoderSettings
+from serving.worker.engines.encoder.transfer import transfer_for
 from serving.worker.engines.encoder.weights import Weights
 from serving.worker.engines.torch_device import DTYPES
 
@@ -29,6 +40,9 @@ WARM_TOKENS = 1024
 this size, where the grid is coarse, that is a few percent of one batch."""
 WARM_S = 10.0
 """A large model warms up its small sizes only, in this time."""
+
+Attend = Callable[[torch.Tensor], torch.Tensor]
+"""[padded, 3·hidden] → [padded, hidden], for the rows of one batch."""
 
 Norm = tuple[torch.Tensor, torch.Tensor]
 
@@ -47,15 +61,19 @@ class PackedEncoder:
     """Loads on creation. Raises `LoadFailed` when the weights do not fit the architecture."""
 
     def __init__(self, settings: EncoderSettings, shape: Architecture, device: torch.device) -> None:
+        self._settings = settings
         self._shape = shape
         self._device = device
-        weights = Weights(settings.path, shape.names.prefix, DTYPES[settings.dtype], device)
+        self._dtype = DTYPES[settings.dtype]
+        self._transfer = transfer_for(device)
+        weights = Weights(settings.path, shape.names.prefix, self._dtype, device)
         with torch.inference_mode():
             self._words = weights.take("embeddings.word_embeddings.weight")
             self._positions = self._position_table(weights)
             self._embedding_norm = weights.pair("embeddings.LayerNorm")
             self._layers = [self._layer(weights, index, settings.quantize) for index in range(shape.layers)]
             self._head = self._make_head(weights, settings)
+        self._fixed: FixedForwards | None = None
         # A CUDA layer is only enqueued when the host comes back: pausing there would pause nothing.
         self.can_yield = device.type == "cpu"
 
@@ -67,21 +85,31 @@ class PackedEncoder:
         return self._head.outputs()
 
     def executed_tokens(self, lengths: Sequence[int]) -> int:
-        return padded_tokens(sum(lengths))
+        tokens = sum(lengths)
+        return self._fixed_size(tokens) or padded_tokens(tokens)
 
     def notes(self) -> tuple[str, ...]:
-        return ("Packed: rows run behind each other, without padding.",)
+        settings = self._settings
+        said = [f"Packed: rows of {settings.model_type} run behind each other, without padding."]
+        if settings.quantize == "int8":
+            said.append("Linear layers run in int8.")
+        if self._fixed is not None:
+            said.append("Small batches replay CUDA graphs.")
+        return tuple(said)
 
     def run(
         self, ids: Sequence[np.ndarray], lengths: Sequence[int]
     ) -> Generator[None, None, dict[str, Tensor]]:
-        packing = pack(ids, lengths)
-        states = self._embed(packing)
+        size = self._fixed_size(sum(lengths))
+        packing = pack(ids, lengths, size)
+        if size is not None:
+            return self._finish(self._replay(packing), packing)
+        states, attend = self._begin(packing)
         for index, layer in enumerate(self._layers):
             # Attention and each half of the feed-forward block cost about the same.
             if index and self.can_yield:
                 yield
-            states = self._attend(layer, states, packing)
+            states = self._attend(layer, states, attend)
             if self.can_yield:
                 yield
             wide = self._widen(layer, states)
@@ -97,25 +125,60 @@ class PackedEncoder:
         for tokens in sizes:
             if time.perf_counter() - began > WARM_S:
                 log.warning("encoder.warm_up_cut", warm_tokens=tokens, wanted_tokens=sizes[-1])
-                return
+                break
             packing = pack([np.ones(tokens, np.int64)], [ALIGNMENT] * (tokens // ALIGNMENT))
-            self._finish(self._advance(self._layers[0], self._embed(packing), packing), packing)
+            states, attend = self._begin(packing)
+            self._finish(self._advance(self._layers[0], states, attend), packing)
+        if self._device.type == "cuda" and self._settings.cuda_graphs:
+            self.record(CudaRecorder())
+        log.info("encoder.warm", tokens=tokens, took_s=round(time.perf_counter() - began, 2))
+
+    def record(self, record: Record) -> None:
+        """From now on batches of few tokens replay recorded forwards, unless this device cannot."""
+        fixed = FixedForwards(self._forward_fixed, record, self._device)
+        try:
+            with torch.inference_mode():
+                for tokens in FIXED_SIZES:
+                    fixed.record(tokens)
+        except RuntimeError as error:
+            log.warning("encoder.no_graphs", reason=str(error)[:200])
+            return
+        self._fixed = fixed
+
+    # ------------------------------------------------------------ computing
 
     @torch.inference_mode()
-    def _embed(self, packing: Packing) -> torch.Tensor:
-        ids = torch.from_numpy(packing.ids).to(self._device)
-        positions = torch.from_numpy(packing.positions).to(self._device)
+    def _begin(self, packing: Packing) -> tuple[torch.Tensor, Attend]:
+        shape = self._shape
+        arrays = [packing.ids, packing.positions]
+        if not can_vary(self._device, self._dtype):
+            ids, positions = self._transfer.to_device(arrays)
+            attend = partial(
+                attend_grouped, groups=packing.groups, heads=shape.heads, head_size=shape.head_size
+            )
+            return self._embed(ids, positions), attend
+        ends = boundaries(packing)[: packing.rows + 2]
+        ids, positions, edges = self._transfer.to_device([*arrays, ends])
+        longest = int(np.diff(ends).max())
+        return self._embed(ids, positions), partial(
+            attend_variable,
+            boundaries=edges,
+            longest=longest,
+            heads=shape.heads,
+            head_size=shape.head_size,
+        )
+
+    def _embed(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         states = F.embedding(ids, self._words) + F.embedding(positions, self._positions)
         return self._normalized(states, self._embedding_norm)
 
-    def _advance(self, layer: Layer, states: torch.Tensor, packing: Packing) -> torch.Tensor:
-        states = self._attend(layer, states, packing)
+    def _advance(self, layer: Layer, states: torch.Tensor, attend: Attend) -> torch.Tensor:
+        states = self._attend(layer, states, attend)
         return self._narrow(layer, self._widen(layer, states), states)
 
     @torch.inference_mode()
-    def _attend(self, layer: Layer, states: torch.Tensor, packing: Packing) -> torch.Tensor:
-        shape = self._shape
-        mixed = attend(layer.qkv(states), packing.groups, shape.heads, shape.head_size)
+    def _attend(self, layer: Layer, states: torch.Tensor, attend: Attend) -> torch.Tensor:
+        mixed = attend(layer.qkv(states))
         return self._normalized(layer.attention_out.plus(mixed, states), layer.attention_norm)
 
     @torch.inference_mode()
@@ -132,6 +195,36 @@ class PackedEncoder:
 
     def _normalized(self, states: torch.Tensor, norm: Norm) -> torch.Tensor:
         return F.layer_norm(states, (self._shape.hidden,), *norm, self._shape.norm_epsilon)
+
+    # ------------------------------------------------------------ recorded forwards
+
+    def _fixed_size(self, tokens: int) -> int | None:
+        return None if self._fixed is None else self._fixed.size_for(tokens)
+
+    @torch.inference_mode()
+    def _replay(self, packing: Packing) -> torch.Tensor:
+        assert self._fixed is not None
+        return self._fixed.run(packing)
+
+    def _forward_fixed(self, inputs: FixedInputs) -> torch.Tensor:
+        shape = self._shape
+        attend: Attend
+        if can_vary(self._device, self._dtype):
+            attend = partial(
+                attend_variable,
+                boundaries=inputs.boundaries,
+                longest=len(inputs.ids),
+                heads=shape.heads,
+                head_size=shape.head_size,
+            )
+        else:
+            attend = partial(
+                attend_masked, row_of=inputs.row_of, heads=shape.heads, head_size=shape.head_size
+            )
+        states = self._embed(inputs.ids, inputs.positions)
+        for layer in self._layers:
+            states = self._advance(layer, states, attend)
+        return states
 
     # ------------------------------------------------------------ loading
 
@@ -160,7 +253,13 @@ class PackedEncoder:
 
     def _make_head(self, weights: Weights, settings: EncoderSettings) -> Head:
         if settings.task == "embedding":
-            return EmbeddingHead(self._shape.hidden, settings.pooling, normalize=settings.normalize)
+            return EmbeddingHead(
+                self._shape.hidden,
+                settings.pooling,
+                normalize=settings.normalize,
+                transfer=self._transfer,
+            )
         first, second = self._shape.names.classifier
         activation = torch.tanh if self._shape.names.classifier_activation == "tanh" else torch.relu
-        return ClassificationHead(weights.pair(first), weights.pair(second), activation, settings.labels)
+        pairs = weights.pair(first), weights.pair(second)
+        return ClassificationHead(*pairs, activation, settings.labels, self._transfer)

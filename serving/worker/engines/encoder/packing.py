@@ -54,6 +54,11 @@ class Packing:
     def padded(self) -> int:
         return len(self.ids)
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [rows]: tokens of the n-th packed row."""
+        return np.diff(np.append(self.starts, self.tokens))
+
 
 def padded_tokens(tokens: int) -> int:
     """What a packed batch of so many tokens is padded to."""
@@ -71,8 +76,11 @@ def grid(most: int) -> list[int]:
     return sizes
 
 
-def pack(ids: Sequence[np.ndarray], lengths: Sequence[int]) -> Packing:
-    """Pack rows given as flat id arrays (any integer type) whose rows have `lengths`, in order."""
+def pack(ids: Sequence[np.ndarray], lengths: Sequence[int], size: int | None = None) -> Packing:
+    """Pack rows given as flat id arrays (any integer type) whose rows have `lengths`, in order.
+
+    `size`: what to pad to, no less than the tokens; by default the next size of the grid.
+    """
     given = np.concatenate(ids) if len(ids) > 1 else ids[0]
     sizes = np.asarray(lengths, np.int64)
     order = np.argsort(sizes, kind="stable")
@@ -81,7 +89,7 @@ def pack(ids: Sequence[np.ndarray], lengths: Sequence[int]) -> Packing:
     ends = np.cumsum(sorted_sizes)
     within = np.arange(tokens) - np.repeat(ends - sorted_sizes, sorted_sizes)
     starts = np.cumsum(sizes) - sizes
-    padded = padded_tokens(tokens)
+    padded = padded_tokens(tokens) if size is None else size
     flat, positions = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
     flat[:tokens] = given[np.repeat(starts[order], sorted_sizes) + within]
     positions[:tokens] = within
