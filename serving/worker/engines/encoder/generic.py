@@ -76,7 +76,8 @@ class GenericEncoder:
 
     def notes(self) -> tuple[str, ...]:
         kind = self._settings.model_type
-        return (f"Packed through transformers' {kind}: equal to padded execution when it was loaded.",)
+        said = f"Packed through transformers' {kind}: equal to padded execution when it was loaded."
+        return (said, *self._settings.notes())
 
     def run(
         self, ids: Sequence[np.ndarray], lengths: Sequence[int]

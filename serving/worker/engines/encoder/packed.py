@@ -91,8 +91,7 @@ class PackedEncoder:
     def notes(self) -> tuple[str, ...]:
         settings = self._settings
         said = [f"Packed: rows of {settings.model_type} run behind each other, without padding."]
-        if settings.quantize == "int8":
-            said.append("Linear layers run in int8.")
+        said += settings.notes()
         if self._fixed is not None:
             said.append("Small batches replay CUDA graphs.")
         return tuple(said)

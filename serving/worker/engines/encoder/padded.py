@@ -65,9 +65,10 @@ class PaddedEncoder:
         return sum(rectangle.cells for rectangle in self._cut(lengths))
 
     def notes(self) -> tuple[str, ...]:
-        if self._is_exact:
-            return (f"In rectangles of equal lengths, as padding changes its results: {self._reason}.",)
-        return (f"Padded, in rectangles of similar lengths: {self._reason}.",)
+        how = "In rectangles of equal lengths, as padding changes its results"
+        if not self._is_exact:
+            how = "Padded, in rectangles of similar lengths"
+        return (f"{how}: {self._reason}.", *self._settings.notes())
 
     def warm_up(self) -> None:
         """Matrices differ by their number of cells only; attention by its length."""

@@ -56,6 +56,10 @@ class EncoderSettings:
     def model_type(self) -> str:
         return str(self.config.get("model_type", ""))
 
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what was chosen, whatever the execution."""
+        return ("Linear layers run in int8.",) if self.quantize == "int8" else ()
+
     @property
     def labels(self) -> tuple[str, ...]:
         labels = self.config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}

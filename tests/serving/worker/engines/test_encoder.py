@@ -102,6 +102,18 @@ def test_half_precision_stays_close(minilm: EncoderEngine, minilm_path: Path, dt
     assert (np.sum(half * embeddings(minilm, *inputs), axis=1) > 0.999).all()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_those_of_the_version(minilm_path: Path, threads: int) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        EncoderEngine(minilm_path, {}, threads=threads).load()
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_plain_linears_equal_prepacked_ones(
     minilm: EncoderEngine, minilm_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
