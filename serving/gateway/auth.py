@@ -42,7 +42,13 @@ class Authenticator:
             raise TenantSuspended("this tenant is suspended")
         if SCOPE_INFER not in key.scopes:
             raise PermissionRefused(f"this API key lacks the scope {SCOPE_INFER!r}")
-        return Grant(key, tenant)
+        return Grant(key, tenant, self._snapshot.generation)
+
+    def still_holds(self, grant: Grant, now: float) -> bool:
+        """Whether `authenticate` would give the same grant to the same headers; else it has to be asked."""
+        expires_at = grant.key.expires_at
+        is_expired = expires_at is not None and expires_at <= now
+        return grant.generation == self._snapshot.generation and not is_expired
 
 
 def _token(headers: dict[bytes, bytes]) -> str:

@@ -20,6 +20,7 @@ from serving.errors import ClientClosedRequest, DataPlaneError
 from serving.gateway.idempotency import IDEMPOTENCY_KEY
 from serving.gateway.inference import LONG_ANSWER_BYTES, Call, Inference, check_media
 from serving.gateway.inputs import Inputs
+from serving.gateway.known_head import KnownHead, cut
 from serving.gateway.pending import Answer, Payload, Pending
 from serving.gateway.protocols import oip, openai
 from serving.gateway.refusals import closing, refusal
@@ -125,10 +126,12 @@ class HotRoutes:
             return False
         return True
 
-    def hear(self, request: HotRequest, body: bytes) -> None:
-        """The body is there. Never raises."""
+    def hear(self, request: HotRequest, body: bytes, known: KnownHead | None = None) -> None:
+        """The body is there; with `known` the head is that one again. Never raises."""
         request.more_body = False
         try:
+            if known is not None and self._steps.recall(request, known.grant, known.route.endpoint):
+                request.lane = known.lane
             if request.grant is None:
                 self._open(request)
             self._enter(request, body)
@@ -137,6 +140,16 @@ class HotRoutes:
         except Exception:  # the top of a request: one bad request fails alone
             log.exception("request.crashed", request_id=request.request_id, endpoint=request.endpoint)
             self._crash(request)
+
+    def known(self, request: HotRequest, head: bytes) -> KnownHead | None:
+        """What to remember of a request that was sent to a worker, if its head may be recognised."""
+        parts, grant, route = cut(head), request.grant, request.route
+        if parts is None or grant is None or request.pending is None or not request.keep_alive:
+            return None
+        lane = None
+        if route.name is not None:
+            lane = self._steps.fixed_lane(grant, route.endpoint, route.name, route.pin)
+        return KnownHead(*parts, request.headers, route, grant, lane)
 
     def finish(self, request: HotRequest, known: Answer | DataPlaneError) -> None:
         """The outcome. Never raises: it is called from the link to a worker, which others use too."""
@@ -173,7 +186,8 @@ class HotRoutes:
         steps, grant = self._steps, request.grant
         assert grant is not None
         call, name = request.route.parse(request.headers, body)
-        lane = steps.lower(request, request.lane or steps.route(request, grant, name, None), call)
+        lane = request.lane or steps.route(request, grant, name, request.route.pin)
+        lane = steps.lower(request, lane, call)
         steps.enter(request, grant, lane)
         request.call = call
         inputs = call.inputs(lane.version)
@@ -223,6 +237,7 @@ class HotRoutes:
         self._steps.leave(request)
         if isinstance(error, ClientClosedRequest):
             request.connection.give_up(request)
+            request.pending = None
         else:
             self._respond(request, *_refusal(request, error))
 
@@ -234,6 +249,7 @@ class HotRoutes:
     def _respond(self, request: HotRequest, head: bytes, body: bytes) -> None:
         connection = request.connection
         connection.write_answer(request, head, body)
+        request.pending = None  # it holds our callback: without the circle no collector is needed
         if connection.flow.write_paused and request.gate is not None:
             # An answer nobody reads counts against its tenant's concurrency for as long as it lies here.
             self._spawn(request, self._leave_when_read(request))

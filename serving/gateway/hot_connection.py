@@ -11,6 +11,7 @@ from uvicorn.server import ServerState
 from serving.gateway import sse
 from serving.gateway.connections import MAX_HEADERS, Connection
 from serving.gateway.hot import RARE_HEADERS, HotRequest, is_small
+from serving.gateway.known_head import LENGTH, KnownHead
 
 if TYPE_CHECKING:
     from serving.gateway.app import GatewayApp
@@ -22,6 +23,11 @@ class HotConnection(Connection):
     _hot: HotRequest | None = None
     """The hot request whose body is being read."""
     _body = b""
+    _known: KnownHead | None = None
+    _begun = 0
+    """Messages that began on this connection."""
+    _is_between = True
+    """The parser is between two messages."""
 
     def __init__(
         self,
@@ -36,6 +42,8 @@ class HotConnection(Connection):
     # ------------------------------------------------------------ the parser's side
 
     def on_message_begin(self) -> None:
+        self._begun += 1
+        self._is_between = False
         self.url = b""
         self.headers = []
 
@@ -59,6 +67,7 @@ class HotConnection(Connection):
             self._body = self._body + body if self._body else body
 
     def on_message_complete(self) -> None:
+        self._is_between = True
         hot, self._hot = self._hot, None
         if hot is None:
             super().on_message_complete()
@@ -84,13 +93,37 @@ class HotConnection(Connection):
             return None
         return HotRequest(self._routes, self, route, named, parser.should_keep_alive())
 
+    # ------------------------------------------------------------ heads that come again
+
+    def data_received(self, data: bytes) -> None:
+        known, again = self._known, None
+        if known is not None and self._is_at_rest and self._is_between and not self.flow.write_paused:
+            again = known.match(data)
+        if known is None or again is None or self.corked.is_closing() or self.corked.is_lingering:
+            super().data_received(data)
+            return
+        self._ticks, self._is_at_rest = 0, False
+        hot = HotRequest(self._routes, self, known.route, again.headers, True)
+        self.cycle, self.on_lost = hot, hot.lose  # type: ignore[assignment]
+        self._routes.hear(hot, again.body, known)
+
+    def _remember(self, data: bytes) -> None:
+        """`data` was exactly one message."""
+        hot: object = self.cycle
+        if isinstance(hot, HotRequest):
+            size = int(hot.headers[LENGTH])
+            self._known = self._routes.known(hot, data[: len(data) - size])
+
     # ------------------------------------------------------------ bodies that come later
 
     def _feed(self, data: bytes) -> None:
+        begun, was_between = self._begun, self._is_between
         super()._feed(data)
         hot = self._hot
         if hot is not None and hot.grant is None and not self._routes.may_wait(hot):
             self._hand_over()  # refused now, though its body is still to come
+        elif was_between and self._is_between and self._begun == begun + 1:
+            self._remember(data)
 
     def tick(self) -> None:
         if self._hot is not None:

@@ -122,6 +122,13 @@ class Inference:
             self.spans.choose(visit)
         return grant
 
+    def recall(self, visit: Visit, grant: Grant, endpoint: str) -> bool:
+        """`authenticate` for headers that were given `grant` before: False where it has to be asked again."""
+        if self.is_draining or not self._authenticator.still_holds(grant, time.time()):
+            return False
+        visit.endpoint, visit.grant, visit.tenant_id = endpoint, grant, grant.tenant.id
+        return True
+
     def grant(self, headers: dict[bytes, bytes]) -> Grant:
         """Who asks, also while draining. Raises as `Authenticator.authenticate`."""
         return self._authenticator.authenticate(headers, time.time())
@@ -130,6 +137,10 @@ class Inference:
         """Raises as `Router.lane`."""
         lane = visit.lane = self._router.lane(grant, name, pin, visit.endpoint)
         return lane
+
+    def fixed_lane(self, grant: Grant, endpoint: str, name: str, pin: str | None) -> Lane | None:
+        """The lane that every such request takes while the grant holds; None where versions share them."""
+        return self._router.lane(grant, name, pin, endpoint) if self._router.is_fixed(name, pin) else None
 
     def lower(self, visit: Visit, lane: Lane, call: Call) -> Lane:
         """The lane in the class the request wishes for, if that is a lower one. Raises `InvalidRequest`."""

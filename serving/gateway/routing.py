@@ -118,6 +118,11 @@ class Router:
             lane = self._lanes[key] = self._build(grant.tenant.id, version, endpoint, profile)
         return lane
 
+    def is_fixed(self, name: str, pin: str | None) -> bool:
+        """Whether all requests for the model go to the same version until the configuration changes."""
+        model = self._snapshot.models.get(name)
+        return model is not None and (pin is not None or len(model.routes) == 1)
+
     def lowered(self, lane: Lane, sla_class: SlaClass) -> Lane:
         """The same lane in a lower class: queued, counted and billed as such, everything else as it was."""
         if lane.profile.sla_class == sla_class:

@@ -30,6 +30,8 @@ class Grant:
 
     key: KeyEntry
     tenant: TenantEntry
+    generation: int = 0
+    """Of the snapshot it was made from: it holds for as long as nothing changed there."""
 
     def may_use(self, model: ModelEntry) -> bool:
         """Whether both the tenant and this key were given the model."""
@@ -49,6 +51,8 @@ class Snapshot:
         self.bindings: dict[str, BindingEntry] = {}
         self.deployments: dict[str, DeploymentEntry] = {}
         self.is_loaded = False
+        self.generation = 0
+        """Goes up with every change."""
         self.profile_table = ProfileTable((), {})
         self._tables: dict[str, dict[str, Any]] = {
             "tenant": self.tenants,
@@ -62,6 +66,7 @@ class Snapshot:
 
     def apply(self, changes: Iterable[ConfigChange]) -> set[str]:
         """Take over changes and return the kinds they touched. Kinds of newer releases are ignored."""
+        self.generation += 1
         touched: set[str] = set()
         for change in changes:
             table = self._tables.get(change.kind)
