@@ -114,10 +114,13 @@ class Harness:
             ),
         )
 
-    def publish_replicas(self, *addresses: str, model: str = "echo", version_id: str = "mv_echo") -> None:
+    def publish_replicas(
+        self, *addresses: str, model: str = "echo", version_id: str = "mv_echo", first: int = 0
+    ) -> None:
+        """Replicas `rep_0` (or another first number) and so on."""
         replicas = tuple(
             ReplicaSpec(id=f"rep_{index}", version_id=version_id, host="test", address=address)
-            for index, address in enumerate(addresses)
+            for index, address in enumerate(addresses, first)
         )
         self.seam.put(f"dep_{model}", DeploymentEntry(id=f"dep_{model}", model=model, replicas=replicas))
 
