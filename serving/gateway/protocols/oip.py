@@ -18,6 +18,7 @@ from serving.gateway import priority, sse, tensors
 from serving.gateway.inputs import Inputs, Texts, check_rows
 from serving.gateway.json_limits import check_depth
 from serving.gateway.pending import Answer, Payload
+from serving.gateway.protocols import oip_plain
 from serving.gateway.protocols.oip_streams import OipEvents
 from serving.gateway.routing import Lane
 from serving.wire import TensorHead
@@ -102,7 +103,7 @@ class _Output(NamedTuple):
 class InferCall:
     """One parsed `/infer` request."""
 
-    __slots__ = ("_raw", "body", "events", "sla_class", "timeout_us")
+    __slots__ = ("_is_plain", "_raw", "body", "events", "sla_class", "timeout_us")
     endpoint = ENDPOINT
 
     def __init__(self, headers: dict[bytes, bytes], content: bytes) -> None:
@@ -116,6 +117,9 @@ class InferCall:
         parameters = self.body.parameters if self.body is not None else None
         self.timeout_us = timeout_us(parameters) if parameters is not None else None
         self.sla_class = priority.of_number(parameters.priority) if parameters is not None else None
+        self._is_plain = (
+            length is None and parameters is None and self.body is not None and not self.body.outputs
+        )
         self.events = self._events() if sse.is_wanted(headers) else None
 
     def _events(self) -> OipEvents:
@@ -138,6 +142,10 @@ class InferCall:
         """Raises `InvalidTensor` or `InvalidRequest`."""
         specs = version.inputs or ((TEXT_INPUT,) if version.engine == "encoder" else ())
         given = self._single(specs) if self.body is None else self.body.inputs
+        if self._is_plain and version.engine != "encoder":
+            plain = oip_plain.payload(given, specs)
+            if plain is not None:
+                return plain
         _check_names(given, specs)
         by_name = {spec.name: spec for spec in specs}
         datas = self._datas(given)
@@ -156,6 +164,10 @@ class InferCall:
 
     def answer(self, lane: Lane, answer: Answer, payload: Payload) -> tuple[bytes, bytes]:
         """Header lines (without length) and body. Raises `InvalidRequest` for an output that is not there."""
+        if self._is_plain and self.body is not None and not self.body.id:
+            plain = oip_plain.answer(lane, answer)
+            if plain is not None:
+                return JSON_TYPE, plain
         outputs = self._outputs(answer)
         datas = [b"" if out.is_binary else tensors.encode_json(out.head.datatype, out.raw) for out in outputs]
         return self._joined(lane, outputs, datas)
