@@ -14,8 +14,11 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import machine, processes
+from benchmarks.light import LightOutcome, LightPlan
 from benchmarks.stack import WORKER_CORE, Stack
 
+LIGHT_RATE = 200.0
+LIGHT_CONNECTIONS = (1, 8)
 _BODY = '{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[7]}]}'
 _PATH = "/v2/models/echo/infer"
 _RATE = re.compile(r"Requests/sec:\s+([\d.]+)")
@@ -25,6 +28,8 @@ _MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 class EchoOutcome(msgspec.Struct, kw_only=True):
+    gateways: int = 1
+    """Processes on the one port, all on the gateway's core: their CPU time is added up."""
     requests_per_s: float
     p50_ms: float
     p99_ms: float
@@ -50,6 +55,23 @@ def measure(stack: Stack, directory: Path, seconds: int = 4, connections: int = 
         for name, pid in stack.pids.items()
     }
     return _outcome(out, used, elapsed)
+
+
+def measure_light(stack: Stack, seconds: float = 10.0) -> list[LightOutcome]:
+    """What gateway and wire add at 200 requests a second. Raises `CalledProcessError`."""
+    return [_light(stack, connections, seconds) for connections in LIGHT_CONNECTIONS]
+
+
+def _light(stack: Stack, connections: int, seconds: float) -> LightOutcome:
+    headers = {"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": str(len(_BODY))}
+    lines = [f"{name}: {value}" for name, value in (headers | stack.authorization("main")).items()]
+    request = "\r\n".join([f"POST {_PATH} HTTP/1.1", *lines, "", _BODY])
+    plan = LightPlan(
+        port=stack.port, request=request, connections=connections, rate=LIGHT_RATE, duration_s=seconds
+    )
+    command = ["taskset", "-c", str(WORKER_CORE), *processes.python("-m", "benchmarks.light")]
+    output = processes.finished(command, stdin=msgspec.json.encode(plan), timeout_s=seconds + 30)
+    return msgspec.json.decode(output, type=LightOutcome)
 
 
 def _write_script(stack: Stack, directory: Path) -> Path:
@@ -83,8 +105,10 @@ def _outcome(out: str, used_s: dict[str, float], elapsed_s: float) -> EchoOutcom
     requests = float(rate[1]) * elapsed_s
     percentiles = {share: float(value) * _MS[unit] for share, value, unit in _PERCENTILE.findall(out)}
     bad = _BAD.search(out)
-    gateway_us = used_s["gateway"] / requests * 1e6
+    gateways = [name for name in used_s if name.startswith("gateway")]
+    gateway_us = sum(used_s[name] for name in gateways) / requests * 1e6
     return EchoOutcome(
+        gateways=len(gateways),
         requests_per_s=round(float(rate[1]), 0),
         p50_ms=round(percentiles["50"], 2),
         p99_ms=round(percentiles["99"], 2),

@@ -121,12 +121,18 @@ def _simulated(results: Results) -> Iterator[Promise]:
 
 
 def _echo(results: Results) -> Iterator[Promise]:
-    yield _at_least(
-        "echo: requests/s per gateway core",
-        middle(each.requests_per_gateway_core for each in results.echo),
-        25_000,
-    )
-    yield _at_most("echo: p99 ms at 64 connections", middle(each.p99_ms for each in results.echo), 5)
+    one = [each for each in results.echo if each.gateways == 1]
+    two = [each for each in results.echo if each.gateways == 2]
+    per_core = middle(each.requests_per_gateway_core for each in one)
+    yield _at_least("echo: requests/s per gateway core", per_core, 25_000)
+    yield _at_most("echo: p99 ms at 64 connections", middle(each.p99_ms for each in one), 5)
+    if two:
+        shared = middle(each.requests_per_gateway_core for each in two)
+        yield _at_least("echo: CPU per request of one gateway ÷ of two on one core", shared / per_core, 0.95)
+    for each in results.light:
+        case = f"200/s on {each.connections} connections: gateway and wire add"
+        yield _at_most(f"{case}, p50 ms", each.p50_ms, 0.6)
+        yield _at_most(f"{case}, p99 ms", each.p99_ms, 2)
 
 
 def _decisions(results: Results) -> Iterator[Promise]:

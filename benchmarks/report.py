@@ -218,6 +218,7 @@ def _echo(results: Results) -> list[str]:
     if not results.echo:
         return []
     read: list[Callable[..., float]] = [
+        lambda each: each.gateways,
         lambda each: each.requests_per_s,
         lambda each: each.gateway_us_per_request,
         lambda each: each.requests_per_gateway_core,
@@ -226,9 +227,14 @@ def _echo(results: Results) -> list[str]:
         lambda each: each.p99_ms,
         lambda each: each.errors,
     ]
-    digits = (0, 1, 0, 1, 2, 2, 0)
-    row = [_number(middle(map(one, results.echo)), places) for one, places in zip(read, digits, strict=True)]
+    digits = (0, 0, 1, 0, 1, 2, 2, 0)
+    rows = []
+    for gateways in sorted({each.gateways for each in results.echo}):
+        measured = [each for each in results.echo if each.gateways == gateways]
+        columns = zip(read, digits, strict=True)
+        rows.append([_number(middle(map(one, measured)), places) for one, places in columns])
     heads = [
+        "gateways",
         "requests/s",
         "gateway CPU µs/request",
         "requests/s per gateway core",
@@ -240,8 +246,26 @@ def _echo(results: Results) -> list[str]:
     return [
         "## The echo engine: what the gateway itself costs (64 connections, `wrk`)",
         "",
-        *_table(heads, [row]),
+        *_table(heads, rows),
+        *_light(results),
     ]
+
+
+def _light(results: Results) -> list[str]:
+    if not results.light:
+        return []
+    rows = [
+        [
+            str(each.connections),
+            str(each.requests),
+            _number(each.p50_ms, 2),
+            _number(each.p99_ms, 2),
+            str(each.errors),
+        ]
+        for each in results.light
+    ]
+    text = "Added by gateway and wire at 200 requests a second, over queue and execution by the receipt:"
+    return ["", text, "", *_table(["connections", "requests", "p50 ms", "p99 ms", "errors"], rows)]
 
 
 def _decisions(results: Results) -> list[str]:

@@ -9,6 +9,7 @@ import msgspec
 
 from benchmarks.decisions import Decision
 from benchmarks.echo import EchoOutcome
+from benchmarks.light import LightOutcome
 from benchmarks.loadgen import LoadOutcome, Outcome
 from benchmarks.profile import Profile
 from benchmarks.raw_limit import Limit
@@ -52,6 +53,7 @@ class Results(msgspec.Struct, kw_only=True):
     agreements: list[Agreement] = []
     predictions: list[Prediction] = []
     echo: list[EchoOutcome] = []
+    light: list[LightOutcome] = []
     profile: Profile | None = None
     decisions: list[Decision] = []
 

@@ -144,14 +144,23 @@ class Harness:
             say("no wrk on PATH: the echo case is left out")
             return
         with stack.serving(stack.echo(), self.directory / "echo") as own:
-            echo.measure(own, self.directory, seconds=1)
-            for _ in range(self.results.rounds):
-                outcome = echo.measure(own, self.directory, seconds=max(1, round(4 * self.scale)))
-                self.results.echo.append(outcome)
-                say(
-                    f"  echo {outcome.requests_per_s:.0f}/s, {outcome.gateway_us_per_request:.1f} µs of the gateway each"
-                )
+            self._press_echo(own)
+            for outcome in echo.measure_light(own, 10 * self.scale):
+                self.results.light.append(outcome)
+                say(f"  light x{outcome.connections}: gateway and wire add p50 {outcome.p50_ms:.2f} ms")
             self._profile(own)
+        with stack.serving(stack.echo(), self.directory / "echo-x2", gateways=2) as own:
+            self._press_echo(own)
+
+    def _press_echo(self, own: stack.Stack) -> None:
+        echo.measure(own, self.directory, seconds=1)
+        for _ in range(self.results.rounds):
+            outcome = echo.measure(own, self.directory, seconds=max(1, round(4 * self.scale)))
+            self.results.echo.append(outcome)
+            say(
+                f"  echo x{outcome.gateways} {outcome.requests_per_s:.0f}/s, "
+                f"{outcome.gateway_us_per_request:.1f} µs of the gateway each"
+            )
 
     def measure_decisions(self) -> None:
         command = processes.python("-m", "benchmarks.decisions", str(stack.WORKER_CORE))

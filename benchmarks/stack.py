@@ -119,32 +119,47 @@ def echo() -> VersionEntry:
 
 
 @contextlib.contextmanager
-def serving(version: VersionEntry, directory: Path) -> Iterator[Stack]:
-    """Start worker and gateway, wait until the model answers. Raises `StartFailed`."""
+def serving(version: VersionEntry, directory: Path, gateways: int = 1) -> Iterator[Stack]:
+    """Start worker and gateways, wait until the model answers. Raises `StartFailed`."""
     directory.mkdir(mode=0o700, parents=True)
     address = f"unix:{directory}/worker.sock"
     stack = Stack(port=processes.free_port(), keys={})
-    (directory / "gateway").mkdir(mode=0o700)
-    asyncio.run(_write_configuration(version, address, directory / "gateway", stack))
+    entries = _entries(version, address, stack)
+    for index in range(gateways):
+        place = directory / (f"gateway-{index}" if index else "gateway")
+        place.mkdir(mode=0o700)
+        asyncio.run(_write_configuration(entries, place))
     spec = directory / "spec.json"
     spec.write_bytes(msgspec.json.encode(_spec(version, address)))
     worker_command = processes.python("-m", "serving.worker", "--spec", str(spec))
-    gateway_command = processes.python("-m", "serving.gateway")
     with (
         processes.started("worker", worker_command, core=WORKER_CORE, log_dir=directory) as stack.worker,
-        processes.started(
-            "gateway",
-            gateway_command,
-            core=GATEWAY_CORE,
-            log_dir=directory,
-            environment=_environment(directory, stack),
-        ) as stack.gateway,
+        contextlib.ExitStack() as others,
     ):
-        stack.pids = {"gateway": stack.gateway.pid, "worker": stack.worker.pid}
+        stack.pids = {"worker": stack.worker.pid}
+        started = [
+            others.enter_context(_gateway(directory, stack, index, gateways)) for index in range(gateways)
+        ]
+        stack.gateway = started[0]
+        for index, process in enumerate(started):
+            stack.pids[f"gateway-{index}" if index else "gateway"] = process.pid
         stack.ready_s = processes.wait_until(
             lambda: _is_ready(stack, version.model), stack.gateway, "gateway", directory
         )
         yield stack
+
+
+def _gateway(
+    directory: Path, stack: Stack, index: int, count: int
+) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    numbers = {"TIDEGATE_GATEWAY_INDEX": str(index), "TIDEGATE_GATEWAY_COUNT": str(count)}
+    return processes.started(
+        f"gateway-{index}" if index else "gateway",
+        processes.python("-m", "serving.gateway"),
+        core=GATEWAY_CORE,
+        log_dir=directory,
+        environment=_environment(directory, stack) | numbers,
+    )
 
 
 def _spec(version: VersionEntry, address: str) -> WorkerSpec:
@@ -163,10 +178,10 @@ def _environment(directory: Path, stack: Stack) -> dict[str, str]:
     }
 
 
-async def _write_configuration(version: VersionEntry, address: str, directory: Path, stack: Stack) -> None:
+async def _write_configuration(entries: list[ConfigBody], directory: Path) -> None:
     """Publish into a seam in memory and let a follower write the file a gateway starts from."""
     seam = MemorySeam()
-    for body in _entries(version, address, stack):
+    for body in entries:
         seam.put(body.name if isinstance(body, ModelEntry) else body.id, body)
     follower = ConfigFollower(seam, KINDS, directory / "last-good.json", lambda changes: None)
     await follower.start()
