@@ -139,7 +139,6 @@ headers = st.lists(
             b"connection: keep-alive",
             b"te: trailers",
             b"accept: */*",
-            b"accept: text/event-stream",
             b"upgrade: h2c\r\nconnection: upgrade",
             b"transfer-encoding: identity",
             b"authorization: Bearer other",
