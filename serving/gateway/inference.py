@@ -292,7 +292,7 @@ class Inference:
         used.tokens += payload.tokens
         used.device_us += stages.device_us
         if visit.is_recorded and self.spans is not None:
-            self.spans.answered(visit, answer, times)
+            self.spans.answered(visit, answer, times, first_chunk_us)
         if visit.fallback is not None:
             self.dispatcher.pool.of(visit.fallback.lane.version.id).fell_back(visit.fallback.reason)
         return times

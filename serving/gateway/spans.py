@@ -28,8 +28,8 @@ class RequestSpans:
             visit.trace = (trace or begin())._replace(flags=SAMPLED)
             visit.is_recorded = True
 
-    def answered(self, visit: Visit, answer: Answer, spent: Spent) -> None:
-        """The span of a good answer; `spent` as in its receipt."""
+    def answered(self, visit: Visit, answer: Answer, spent: Spent, first_chunk_us: int | None = None) -> None:
+        """The span of a good answer; `spent` as in its receipt, `first_chunk_us` of a streamed one."""
         stages, payload = answer.result.stages, visit.payload
         facts: dict[str, Attribute] = {
             "http.response.status_code": 200,
@@ -47,6 +47,9 @@ class RequestSpans:
             "tidegate.batch.requests": stages.batch_requests,
             "tidegate.batch.close": stages.close,
         }
+        if first_chunk_us is not None:
+            facts["gen_ai.request.stream"] = True
+            facts["gen_ai.response.time_to_first_chunk"] = first_chunk_us / 1e6
         self._record(visit, facts, "")
 
     def refused(self, visit: Visit, error: DataPlaneError) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -74,7 +75,9 @@ class Stopping(EchoEngine):
 
 
 @pytest.fixture
-async def harness() -> AsyncIterator[Harness]:
+async def harness(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
+    """Usage stays where tests can read it."""
+    monkeypatch.setattr("serving.gateway.gateway.USAGE_FLUSH_S", 3600.0)
     async with gateway() as harness:
         harness.publish_model()
         harness.publish_replicas(harness.address())
@@ -339,7 +342,10 @@ async def test_a_client_that_leaves_stops_the_engine_and_is_charged_for_what_ran
         assert engine.emitted < 20
         assert (await harness.infer()).status_code == 200
     await until(lambda: _usage(harness)["requests"] == 2)
-    assert _usage(harness) == {"requests": 2, "cancelled": 1, "failed": 0}
+    await until(lambda: not harness.gateway.inference.dispatcher.pool.replicas["rep_0"].in_flight)
+    used = _usage(harness)
+    assert used.pop("device_us") > 0
+    assert used == {"requests": 2, "cancelled": 1, "failed": 0}
     assert _failed(harness) == {"cancelled": 1}
 
 
@@ -496,6 +502,37 @@ async def test_many_streams_run_side_by_side(harness: Harness) -> None:
     assert not harness.gateway.inference.dispatcher.in_flight
 
 
+async def test_streams_that_end_in_any_way_leave_nothing_behind(harness: Harness) -> None:
+    """Some read all, some leave after a while, some ask for nonsense; then everything is counted once."""
+    chance = random.Random(7)
+
+    async def one(number: int) -> None:
+        parts, leaves_after = chance.randrange(1, 60), chance.randrange(1, 120)
+        body = echo_body(values(parts)) if number % 7 else echo_body() | {"outputs": [{"name": "z"}]}
+        async with stream(harness, body) as response:
+            events = Events(response)
+            for _ in range(leaves_after):
+                try:
+                    await events.next()
+                except StopAsyncIteration:
+                    return
+
+    async with serving(harness, Open()) as worker:
+        await harness.until_ready()
+        await asyncio.gather(*(one(number) for number in range(80)))
+        replica = harness.gateway.inference.dispatcher.pool.replicas["rep_0"]
+        await until(lambda: not replica.in_flight)
+        await until(lambda: _usage(harness)["requests"] == 80)
+        assert not any(link.requests for link in worker.intake._links)
+    assert replica.outstanding_us == 0
+    assert not harness.gateway.inference.dispatcher.in_flight
+    recorders = list(harness.gateway._metrics.totals())
+    assert all(recorder.pending == 0 for recorder, _ in recorders)
+    answered = sum(counts.answered for _, counts in recorders)
+    assert answered + sum(_failed(harness).values()) == 80
+    assert _failed(harness)["invalid_request"] == 12
+
+
 async def test_streams_are_counted_like_other_answers_and_by_their_first_part(harness: Harness) -> None:
     async with serving(harness, Open()):
         await harness.until_ready()
@@ -584,7 +621,10 @@ def _failed(harness: Harness) -> dict[str, int]:
 
 def _usage(harness: Harness) -> dict[str, int]:
     used = list(harness.gateway._usage._open.values())
-    return {name: sum(getattr(one, name) for one in used) for name in ("requests", "cancelled", "failed")}
+    return {
+        name: sum(getattr(one, name) for one in used)
+        for name in ("requests", "cancelled", "failed", "device_us")
+    }
 
 
 async def _post(
