@@ -1,12 +1,16 @@
-"""The scheduler in virtual time: a discrete-event device, arrivals, and what each tenant got.
+"""The scheduler in virtual time: discrete-event devices, arrivals, and what each tenant got.
 
-It drives the same `Scheduler` the worker runs, so that a policy can be judged in milliseconds of real time
-(tests, the planner). Randomness comes from the caller: iterators of gaps and sizes, and a noise function.
+It drives the same `Scheduler` the workers run, one per replica, so that a policy can be judged in
+milliseconds of real time (tests, the planner). Among replicas a request chooses as gateways do: of two drawn
+at random the one with less predicted work outstanding (Mitzenmacher, "The Power of Two Choices in Randomized
+Load Balancing", 2001). Randomness comes from the caller: iterators of gaps and sizes, a noise function, and
+the generator that draws replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -45,9 +49,12 @@ class Device:
     noise: Callable[[], float] = lambda: 1.0
     segments: int = 18
 
-    def time_s(self, rows: int, tokens: int) -> float:
+    def expected_s(self, rows: int, tokens: int) -> float:
         curve = self.curve
-        return (curve.a_ms + curve.b_ms_per_row * rows + curve.c_ms_per_token * tokens) / 1e3 * self.noise()
+        return (curve.a_ms + curve.b_ms_per_row * rows + curve.c_ms_per_token * tokens) / 1e3
+
+    def time_s(self, rows: int, tokens: int) -> float:
+        return self.expected_s(rows, tokens) * self.noise()
 
 
 @dataclass(slots=True)
@@ -82,45 +89,75 @@ class _Run:
     pieces_left: int
 
 
+class _Replica:
+    """A scheduler, its device, and what was sent to it and is not answered."""
+
+    __slots__ = ("busy_s", "outstanding_s", "scheduler", "stack")
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.stack: list[_Run] = []
+        self.outstanding_s = 0.0
+        self.busy_s = 0.0
+
+
+@dataclass(slots=True)
+class _Sent:
+    """Payload of a work: whose it is, and where it waits."""
+
+    traffic: int
+    replica: _Replica
+    predicted_s: float
+
+
 class Simulation:
     """`run(until_s)` plays all traffics; afterwards `tallies[i]` belongs to `traffics[i]`."""
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        schedulers: Scheduler | Sequence[Scheduler],
         device: Device,
         traffics: list[Traffic],
         *,
         on_batch: Callable[[Batch, float], None] | None = None,
+        rng: random.Random | None = None,
     ) -> None:
-        self.scheduler = scheduler
+        """One scheduler per replica; all devices are alike."""
+        each = [schedulers] if isinstance(schedulers, Scheduler) else schedulers
+        self._replicas = [_Replica(scheduler) for scheduler in each]
         self.tallies = [Tally() for _ in traffics]
-        self.busy_s = 0.0
         self.idle_while_waiting_s = 0.0
+        """Time in which a work waited somewhere and its device did nothing; of the first replica."""
         self.now = 0.0
         self._device = device
         self._traffics = traffics
         self._on_batch = on_batch
+        self._rng = rng or random.Random(0)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
-        self._stack: list[_Run] = []
         self._next_id = 0
         self._until_s = 0.0
 
-    def run(self, until_s: float) -> None:
-        """Arrivals stop at `until_s`; what is queued then still runs."""
+    @property
+    def busy_s(self) -> float:
+        """Device time used, of all replicas."""
+        return sum(replica.busy_s for replica in self._replicas)
+
+    def run(self, until_s: float, *, drains: bool = True) -> None:
+        """Arrivals stop at `until_s`; what is queued then still runs, unless `drains` is false."""
         self._until_s = until_s
         for index, traffic in enumerate(self._traffics):
-            if traffic.gaps is not None:
-                self._at(self.now + next(traffic.gaps), partial(self._open_arrival, index))
+            self._next_arrival(index)
             for _ in range(traffic.outstanding):
                 self._at(self.now, partial(self._arrive, index))
-        while self._events:
+        while self._events and (drains or self._events[0][0] <= until_s):
             self._step()
+        self.now = self.now if drains else until_s
 
     def _step(self) -> None:
         at, _, event = heappop(self._events)
-        if not self._stack and self.scheduler.queued_work:
+        first = self._replicas[0]
+        if not first.stack and first.scheduler.queued_work:
             self.idle_while_waiting_s += at - self.now
         self.now = at
         event()
@@ -131,33 +168,49 @@ class Simulation:
 
     # ------------------------------------------------------------------ arrivals
 
-    def _open_arrival(self, index: int) -> None:
+    def _next_arrival(self, index: int) -> None:
         gaps = self._traffics[index].gaps
-        assert gaps is not None
+        gap_s = None if gaps is None else next(gaps, None)
+        if gap_s is not None:
+            self._at(self.now + gap_s, partial(self._open_arrival, index))
+
+    def _open_arrival(self, index: int) -> None:
         if self.now < self._until_s:
             self._arrive(index)
-            self._at(self.now + next(gaps), partial(self._open_arrival, index))
+            self._next_arrival(index)
 
     def _arrive(self, index: int) -> None:
         if self.now >= self._until_s:
             return
-        work = self._work(index)
-        refusal = self.scheduler.submit(work, self.now)
+        replica = self._choose()
+        work = self._work(index, replica)
+        refusal = replica.scheduler.submit(work, self.now)
         if refusal is None:
-            self._dispatch()
+            replica.outstanding_s += work.payload.predicted_s
+            self._dispatch(replica)
         else:
             self.tallies[index].refused += 1
             self._again(index, max(refusal.retry_after_s, 1e-3))
 
-    def _work(self, index: int) -> Work:
+    def _choose(self) -> _Replica:
+        """Of two the one with less outstanding."""
+        replicas = self._replicas
+        if len(replicas) == 1:
+            return replicas[0]
+        first = replicas[int(self._rng.random() * len(replicas))]
+        second = replicas[int(self._rng.random() * len(replicas))]
+        return first if first.outstanding_s <= second.outstanding_s else second
+
+    def _work(self, index: int, replica: _Replica) -> Work:
         traffic = self._traffics[index]
+        tokens = traffic.tokens()
         self._next_id += 1
         return Work(
             id=self._next_id,
             tenant_id=traffic.tenant_id,
             sla_class=traffic.sla_class,
             rows=1,
-            tokens=traffic.tokens(),
+            tokens=tokens,
             arrived=self.now,
             deadline=self.now + traffic.deadline_s,
             weight=traffic.weight,
@@ -166,68 +219,72 @@ class Simulation:
             max_queue=traffic.max_queue,
             late_policy=traffic.late_policy,
             target_s=traffic.target_s,
-            payload=index,
+            payload=_Sent(index, replica, self._device.expected_s(1, tokens)),
         )
 
     def _again(self, index: int, after_s: float) -> None:
         if self._traffics[index].outstanding:
             self._at(self.now + after_s, partial(self._arrive, index))
 
-    # ------------------------------------------------------------------ the device
+    # ------------------------------------------------------------------ the devices
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, replica: _Replica) -> None:
         """What the engine thread does when it is free."""
-        if self._stack:
+        if replica.stack:
             return
-        self._answer_expired(self.scheduler.expired(self.now))
-        decision = self.scheduler.next_batch(self.now)
+        self._answer_expired(replica.scheduler.expired(self.now))
+        decision = replica.scheduler.next_batch(self.now)
         if isinstance(decision, Batch):
-            self._begin(decision)
+            self._begin(replica, decision)
         elif decision is not None:
-            self._at(decision, self._dispatch)
+            self._at(decision, partial(self._dispatch, replica))
 
     def _answer_expired(self, expired: list[tuple[Work, Refusal]]) -> None:
         for work, refusal in expired:
-            self.tallies[work.payload].expired += 1
-            self._again(work.payload, max(refusal.retry_after_s, 1e-3))
+            sent: _Sent = work.payload
+            sent.replica.outstanding_s -= sent.predicted_s
+            self.tallies[sent.traffic].expired += 1
+            self._again(sent.traffic, max(refusal.retry_after_s, 1e-3))
 
-    def _begin(self, batch: Batch) -> None:
+    def _begin(self, replica: _Replica, batch: Batch) -> None:
         if self._on_batch is not None:
             self._on_batch(batch, self.now)
         time_s = self._device.time_s(batch.rows, batch.tokens)
-        self._stack.append(_Run(batch, time_s / self._device.segments, self._device.segments))
-        self._continue()
+        replica.stack.append(_Run(batch, time_s / self._device.segments, self._device.segments))
+        self._continue(replica)
 
-    def _continue(self) -> None:
-        self._at(self.now + self._stack[-1].piece_s, self._piece_ended)
+    def _continue(self, replica: _Replica) -> None:
+        self._at(self.now + replica.stack[-1].piece_s, partial(self._piece_ended, replica))
 
-    def _piece_ended(self) -> None:
-        run = self._stack[-1]
-        self.busy_s += run.piece_s
+    def _piece_ended(self, replica: _Replica) -> None:
+        run = replica.stack[-1]
+        replica.busy_s += run.piece_s
         run.pieces_left -= 1
-        if run.pieces_left:
-            urgent = self.scheduler.urgent_batch(self.now, run.batch)
-            if urgent is not None:
-                self._begin(urgent)
-                return
-            self._continue()
+        if not run.pieces_left:
+            self._finish(replica, run)
+            return
+        urgent = replica.scheduler.urgent_batch(self.now, run.batch)
+        if urgent is not None:
+            self._begin(replica, urgent)
         else:
-            self._finish(run)
+            self._continue(replica)
 
-    def _finish(self, run: _Run) -> None:
-        self._stack.pop()
-        shares = self.scheduler.complete(run.batch, run.piece_s * self._device.segments, self.now)
+    def _finish(self, replica: _Replica, run: _Run) -> None:
+        replica.stack.pop()
+        shares = replica.scheduler.complete(run.batch, run.piece_s * self._device.segments, self.now)
         for work, share_us in zip(run.batch.works, shares, strict=True):
             self._answer(work, share_us / 1e6)
-        if self._stack:
-            self._continue()
+        if replica.stack:
+            self._continue(replica)
         else:
-            self._dispatch()
+            self._dispatch(replica)
 
     def _answer(self, work: Work, device_s: float) -> None:
-        tally = self.tallies[work.payload]
+        sent: _Sent = work.payload
+        sent.replica.outstanding_s -= sent.predicted_s
+        traffic, tally = self._traffics[sent.traffic], self.tallies[sent.traffic]
         latency_s = self.now - work.arrived
         tally.latencies_s.append(latency_s)
-        tally.kept += latency_s <= self._traffics[work.payload].target_s
+        tally.kept += latency_s <= traffic.target_s
         tally.device_s += device_s
-        self._again(work.payload, self._traffics[work.payload].think_s)
+        self._again(sent.traffic, traffic.think_s)
