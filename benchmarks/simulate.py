@@ -76,7 +76,7 @@ def simulate(kind: Kind, traffics: list[Traffic], replicas: int, seconds: float,
         for _ in range(replicas)
     ]
     device = Device(kind.curve, lambda: 1.0 + rng.uniform(-NOISE, NOISE), segments=kind.segments)
-    simulation = Simulation(schedulers, device, traffics, rng=rng)
+    simulation = Simulation(schedulers, device, traffics, draw=rng.random)
     simulation.run(seconds, drains=False)
     busy_s, elapsed_s = simulation.busy_s, max(simulation.now, 1e-9)
     return Figures(

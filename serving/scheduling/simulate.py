@@ -4,12 +4,11 @@ It drives the same `Scheduler` the workers run, one per replica, so that a polic
 milliseconds of real time (tests, the planner). Among replicas a request chooses as gateways do: of two drawn
 at random the one with less predicted work outstanding (Mitzenmacher, "The Power of Two Choices in Randomized
 Load Balancing", 2001). Randomness comes from the caller: iterators of gaps and sizes, a noise function, and
-the generator that draws replicas.
+what draws replicas.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -120,11 +119,17 @@ class Simulation:
         traffics: list[Traffic],
         *,
         on_batch: Callable[[Batch, float], None] | None = None,
-        rng: random.Random | None = None,
+        draw: Callable[[], float] | None = None,
     ) -> None:
-        """One scheduler per replica; all devices are alike."""
+        """One scheduler per replica; all devices are alike. `draw` gives numbers from 0 to below 1.
+
+        Raises `ValueError` for several replicas and nothing to draw them by.
+        """
         each = [schedulers] if isinstance(schedulers, Scheduler) else schedulers
+        if draw is None and len(each) > 1:
+            raise ValueError("several replicas are chosen among at random")
         self._replicas = [_Replica(scheduler) for scheduler in each]
+        self._draw = draw
         self.tallies = [Tally() for _ in traffics]
         self.idle_while_waiting_s = 0.0
         """Time in which a work waited somewhere and its device did nothing; of the first replica."""
@@ -132,7 +137,6 @@ class Simulation:
         self._device = device
         self._traffics = traffics
         self._on_batch = on_batch
-        self._rng = rng or random.Random(0)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._next_id = 0
@@ -194,11 +198,10 @@ class Simulation:
 
     def _choose(self) -> _Replica:
         """Of two the one with less outstanding."""
-        replicas = self._replicas
-        if len(replicas) == 1:
+        replicas, draw = self._replicas, self._draw
+        if draw is None:
             return replicas[0]
-        first = replicas[int(self._rng.random() * len(replicas))]
-        second = replicas[int(self._rng.random() * len(replicas))]
+        first, second = (replicas[int(draw() * len(replicas))] for _ in range(2))
         return first if first.outstanding_s <= second.outstanding_s else second
 
     def _work(self, index: int, replica: _Replica) -> Work:
