@@ -35,6 +35,7 @@ SHOWN_CHARS = 4000
 SHOWN_VALUES = 8
 RECEIPT = (
     ("x-tidegate-model-version", gettext_lazy("Version")),
+    ("x-tidegate-fallback", gettext_lazy("Fallback")),
     ("x-tidegate-batch-size", gettext_lazy("Rows in its batch")),
     ("x-tidegate-batch-close", gettext_lazy("Why the batch started")),
     ("x-tidegate-device-ms", gettext_lazy("Device time")),

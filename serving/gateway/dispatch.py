@@ -236,8 +236,7 @@ class Dispatcher:
     def _send(self, pending: Pending, replica: Replica) -> None:
         assert pending.payload is not None
         lane, payload = pending.lane, pending.payload
-        pending.sent_at = time.monotonic()
-        budget_us = max(1, int((pending.deadline - pending.sent_at) * 1e6))
+        budget_us = max(1, int((pending.deadline - time.monotonic()) * 1e6))
         infer = Infer(
             lane.tenant_id,
             lane.profile.sla_class,

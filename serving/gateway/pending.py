@@ -72,7 +72,6 @@ class Pending:
         "predicted_us",
         "probe",
         "replica",
-        "sent_at",
         "slot",
         "stream",
         "traceparent",
@@ -112,7 +111,6 @@ class Pending:
         self.late_policy: LatePolicy = lane.profile.late_policy
         """What the worker is told; `refuse` where something else can answer instead of a late answer."""
         self.replica: Replica | None = None
-        self.sent_at = 0.0
         self.answers_before = 0
         """What the replica had answered when this was sent."""
         self.probe: Probe | None = None

@@ -48,8 +48,8 @@ CONNECT_TIMEOUT_S = 2.0
 PING_S = 1.0
 SILENT_PINGS = 5
 """A link on which nothing came for this many pings is taken for dead (a host that vanished)."""
-STUCK_S = 1.0
-"""A replica that gave no answer to anybody for so long, until a request's deadline, failed that request."""
+STUCK_S = 1.5
+"""A replica that had work and gave no answer to anybody for so long fails the requests whose deadline passes."""
 
 
 class Outcomes(Protocol):
@@ -77,7 +77,9 @@ class Replica:
         self.outstanding_us = 0
         self.breaker = Breaker(random.random)
         self.answers = 0
-        """Results and errors that came back."""
+        """Results, errors and chunks that came back."""
+        self._answers_seen = 0
+        self._silent_since = time.monotonic()
         self.in_flight: dict[int, Pending] = {}
         self._is_mismatch = False
         self._closed = asyncio.Event()
@@ -132,9 +134,14 @@ class Replica:
         if probe is not None:
             self.breaker.release(probe)
 
+    def look(self, now: float) -> None:
+        """Called a few times a second: has it said anything since, or nothing to say?"""
+        if self.answers != self._answers_seen or not self.in_flight:
+            self._answers_seen, self._silent_since = self.answers, now
+
     def is_stuck(self, pending: Pending, now: float) -> bool:
-        """Whether it answered nobody at all for the (not so short) life of this request."""
-        return self.answers == pending.answers_before and now - pending.sent_at >= STUCK_S
+        """Whether it answered nobody during this request, and for a while: a slow replica does not count."""
+        return self.answers == pending.answers_before and now - self._silent_since >= STUCK_S
 
     @contextlib.contextmanager
     def _watched(self, code: str) -> Iterator[None]:

@@ -97,7 +97,9 @@ class ServedVersion:
             self.is_troubled = not all(replica.breaker.is_calm for replica in self.replicas)
 
     def look_at_load(self, now: float) -> None:
-        """Decide which classes are shed until the next look."""
+        """Decide which classes are shed until the next look, and who is silent."""
+        for replica in self.replicas:
+            replica.look(now)
         count = max(1, len(self.accepting))
         work_us = sum(replica.outstanding_us for replica in self.replicas)
         if work_us > LEAST_WORK_US * count:
