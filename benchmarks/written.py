@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from benchmarks import plots, report
+from benchmarks import plots, report, survival
 from benchmarks.results import Results
+from benchmarks.survival import Drill, Soak
 
-T = TypeVar("T")
 HERE = Path(__file__).resolve().parent
 
 
@@ -20,7 +20,7 @@ def keep(name: str, data: Any, directory: Path = HERE) -> None:
     (directory / f"{name}.json").write_bytes(msgspec.json.format(encoded) + b"\n")
 
 
-def kept(name: str, kind: type[T], directory: Path) -> T | None:
+def kept(name: str, kind: Any, directory: Path) -> Any:
     path = directory / f"{name}.json"
     return msgspec.json.decode(path.read_bytes(), type=kind) if path.exists() else None
 
@@ -31,4 +31,7 @@ def write(directory: Path = HERE) -> None:
     if results is None:
         return
     pictures = plots.draw(results, directory) if plots.is_possible() else []
-    (directory / "RESULTS.md").write_text(report.markdown(results, pictures=pictures))
+    drilled = kept("drills", list[Drill], directory) or []
+    soaked = kept("soak", Soak, directory)
+    more = [*survival.drills(drilled), *(survival.soak(soaked) if soaked else [])]
+    (directory / "RESULTS.md").write_text(report.markdown(results, pictures=pictures, more=more))

@@ -20,7 +20,7 @@ from serving.gateway.refusals import JSON_TYPE, Headers, closing, refusal
 from serving.gateway.routing import Router
 from serving.gateway.snapshot import Grant, Snapshot
 from serving.gateway.visit import RequestIds
-from serving.telemetry.prometheus import CONTENT_TYPE, exposition
+from serving.telemetry.prometheus import CONTENT_TYPE, Received, exposition
 from serving.telemetry.resilience import Resilience
 
 log = structlog.get_logger("tidegate.gateway")
@@ -67,6 +67,8 @@ class GatewayApp:
             await self._end(exchange, error)
         except Exception:  # the top of a request: one bad request fails alone
             log.exception("request.crashed", request_id=exchange.request_id, path=exchange.path[:200])
+            if exchange.endpoint:  # that of an inference, which was counted in
+                self._inference.count_refusal(exchange, DataPlaneError("internal error"))
             await self._end(exchange, DataPlaneError("internal error"))
 
     async def _end(self, exchange: Exchange, error: DataPlaneError) -> None:
@@ -176,7 +178,8 @@ class GatewayApp:
         slugs = {tenant.id: tenant.slug for tenant in self._snapshot.tenants.values()}
         numbers = {version.id: str(version.number) for version in self._snapshot.versions.values()}
         resilience = Resilience(self._inference.dispatcher.pool.report(self._snapshot.versions))
-        body = exposition(self._metrics.totals(), slugs, numbers, resilience)
+        received = Received(self._metrics.received, self._metrics.replayed)
+        body = exposition(self._metrics.totals(), slugs, numbers, resilience, received)
         await self._send(exchange, 200, [(b"content-type", CONTENT_TYPE)], body)
 
     # ------------------------------------------------------------ answers

@@ -27,6 +27,7 @@ class AsgiInference:
         self, exchange: Exchange, parse: Parse, endpoint: str, target: Target | None = None
     ) -> None:
         """Answer the request. Raises `DataPlaneError` for a refusal, after counting it."""
+        self._steps.count_in()
         try:
             exchange.endpoint = endpoint
             exchange.check_headers()
@@ -44,6 +45,9 @@ class AsgiInference:
             if not exchange.is_replayed:
                 self._steps.count_refusal(exchange, error)
             raise
+        finally:
+            if exchange.is_replayed:
+                self._steps.count_replay()
 
     async def _parsed(self, exchange: Exchange, grant: Grant, parse: Parse) -> None:
         body = await exchange.read_body(self._steps.max_body_bytes)

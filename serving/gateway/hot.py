@@ -129,6 +129,7 @@ class HotRoutes:
     def hear(self, request: HotRequest, body: bytes, known: KnownHead | None = None) -> None:
         """The body is there; with `known` the head is that one again. Never raises."""
         request.more_body = False
+        self._steps.count_in()
         try:
             if known is not None and self._steps.recall(request, known.grant, known.route.endpoint):
                 request.lane = known.lane
@@ -168,6 +169,7 @@ class HotRoutes:
     def lose(self, request: HotRequest) -> None:
         """The client left: what waits at a worker is cancelled, what still waited for its body is counted."""
         if request.more_body and request.pending is None:
+            self._steps.count_in()
             self._refuse(request, ClientClosedRequest("the client is gone"))
         else:
             self._steps.abandon(request)
@@ -242,6 +244,7 @@ class HotRoutes:
             self._respond(request, *_refusal(request, error))
 
     def _crash(self, request: HotRequest) -> None:
+        self._steps.count_refusal(request, DataPlaneError("internal error"))
         self._steps.leave(request)
         if not request.response_complete:
             self._respond(request, *_refusal(request, DataPlaneError("internal error")))

@@ -111,6 +111,14 @@ class Inference:
 
     # ------------------------------------------------------------ in
 
+    def count_in(self) -> None:
+        """Owed once for every visit that one of the ways in makes its own."""
+        self._metrics.received += 1
+
+    def count_replay(self) -> None:
+        """The visit got the answer or the failure of an earlier one, and counts as neither."""
+        self._metrics.replayed += 1
+
     def authenticate(self, visit: Visit, endpoint: str) -> Grant:
         """Raises `Draining`, or as `Authenticator.authenticate`."""
         visit.endpoint = endpoint

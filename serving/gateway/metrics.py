@@ -201,6 +201,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._recorders: dict[SeriesLabels, SeriesRecorder] = {}
+        self.received = self.replayed = 0
+        """Inference requests of this process. Each is counted once more when it ends: answered, failed or replayed."""
 
     def series(
         self,

@@ -64,6 +64,7 @@ class ConfigFollower:
         self._tasks: list[asyncio.Task[None]] = []
         self._loaded = asyncio.Event()
         self._is_unsaved = asyncio.Event()
+        self._saving: asyncio.Task[None] | None = None
         self._next_complete = 0.0
         self.version = 0
         self.history = ""
@@ -88,6 +89,8 @@ class ConfigFollower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        if self._saving is not None:
+            await self._saving
         if self._is_unsaved.is_set():
             await self._save()
 
@@ -173,7 +176,9 @@ class ConfigFollower:
     async def _save_forever(self) -> None:
         while True:
             await self._is_unsaved.wait()
-            await self._save()
+            # A stop in the middle must neither lose what is being written nor write beside it.
+            self._saving = asyncio.create_task(self._save())
+            await asyncio.shield(self._saving)
             await asyncio.sleep(0.1)  # a burst of changes becomes one write
 
     def _note_contact(self, is_connected: bool, reason: str = "") -> None:

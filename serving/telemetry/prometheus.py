@@ -97,6 +97,19 @@ def fold(histogram: Histogram, edges: Iterable[float], scale: float) -> list[tup
     return [*buckets, ("+Inf", float(histogram.count))]
 
 
+class Received(Collector):
+    """What came in, to hold the outcomes against: at rest both sums of a process are equal."""
+
+    def __init__(self, received: int, replayed: int) -> None:
+        self._received, self._replayed = received, replayed
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Inference requests that came in, whatever became of them"
+        yield CounterMetricFamily("tidegate_received_requests", text, self._received)
+        text = "Requests that got what an earlier one with their Idempotency-Key had got"
+        yield CounterMetricFamily("tidegate_replayed_requests", text, self._replayed)
+
+
 class _Once(Collector):
     def __init__(self, rows: list[Row]) -> None:
         self._rows = rows

@@ -155,11 +155,19 @@ class Harness:
 
     async def stop(self) -> None:
         await self.client.aclose()
+        in_flight = self.gateway.inference.dispatcher.in_flight
         if self._serving is not None:
             if not self.server.should_exit:
                 self._abandon(self._serving)
             await asyncio.wait([self._serving])
         await self.gateway.stop()
+        self._check_counts(in_flight)
+
+    def _check_counts(self, in_flight: int) -> None:
+        """Whatever a test did: what came in was counted once more, as an answer, a failure or a repetition."""
+        metrics = self.gateway._metrics
+        ended = sum(counts.answered + sum(counts.failed.values()) for _, counts in metrics.totals())
+        assert metrics.received - in_flight <= ended + metrics.replayed <= metrics.received
 
     def _abandon(self, serving: asyncio.Task[None]) -> None:
         """A graceful stop looks for its end ten times a second, which is long for every test."""

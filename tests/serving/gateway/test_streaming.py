@@ -486,6 +486,7 @@ async def test_a_stream_that_outlives_the_grace_period_ends_with_an_error(
 
 async def test_many_streams_run_side_by_side(harness: Harness) -> None:
     harness.publish_tenant(max_concurrency=1000)
+    harness.publish_profile(deadline_ms=60_000)
     async with serving(harness, Open()):
         await harness.until_ready()
 
@@ -498,7 +499,7 @@ async def test_many_streams_run_side_by_side(harness: Harness) -> None:
         limits = httpx.Limits(max_connections=300)
         await harness.client.aclose()
         harness.client = httpx.AsyncClient(base_url=harness.url, timeout=30.0, limits=limits)
-        await asyncio.gather(*(one(number) for number in range(200)))
+        await asyncio.gather(*(one(number) for number in range(100)))
     assert not harness.gateway.inference.dispatcher.in_flight
 
 

@@ -207,3 +207,19 @@ async def test_nothing_is_told_twice(seam: MemorySeam, file: Path) -> None:
     await follower.poll()
     assert seen.calls == 1
     await follower.stop()
+
+
+async def test_a_stop_while_the_file_is_written_leaves_the_newest_configuration(
+    seam: MemorySeam, file: Path
+) -> None:
+    follower, _ = follow(seam, file)
+    await follower.start()
+    seam.put("tnt_a", tenant())
+    await follower.poll()
+    await asyncio.sleep(0)  # the write has begun
+    await follower.stop()
+    seam.is_down = True
+    again, seen = follow(seam, file)
+    await again.start()
+    assert seen.entries == {("tenant", "tnt_a"): tenant()}
+    await again.stop()
