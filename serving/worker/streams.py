@@ -86,6 +86,9 @@ class Stream:
         if self.ended is None:
             self._emitted += 1
             self._quiet_s = 0.0
+            if self._emitted - self._granted > MAX_KEPT_CHUNKS:
+                self.end(_too_much())  # said here, lest an engine in a hurry fills the memory first
+                return
             if self._contended_s:
                 self._contended_s = max(0.0, self._contended_s - _worth_s(output))
             self._outbox.put(self, output)
@@ -134,7 +137,11 @@ class Stream:
     def check_kept(self) -> None:
         """End the stream when too much of it waits for credit."""
         if len(self.kept) > MAX_KEPT_CHUNKS or self.kept_bytes > MAX_KEPT_BYTES:
-            self.end(ClientTooSlow("the client reads too slowly: too much of the answer waits for it"))
+            self.end(_too_much())
+
+
+def _too_much() -> ClientTooSlow:
+    return ClientTooSlow("the client reads too slowly: too much of the answer waits for it")
 
 
 def _worth_s(output: EngineOutput) -> float:

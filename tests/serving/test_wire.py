@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving import wire
-from serving.wire import FrameError, FrameReader, Infer, Kind, TensorHead
+from serving.wire import Chunk, Credit, FrameError, FrameReader, Infer, Kind, TensorHead
 
 bodies = st.binary(max_size=2_000)
 frames = st.lists(
@@ -48,6 +49,20 @@ def test_a_header_and_its_tensors_come_back_as_they_were() -> None:
     [(request_id, kind, head, body)] = feed(FrameReader(), stream, 1 << 20)
     assert (request_id, kind, body) == (9, Kind.INFER, b"x" * 28)
     assert wire.decode_infer(head) == header
+
+
+@pytest.mark.parametrize(
+    ("kind", "header", "decode"),
+    [
+        (Kind.CHUNK, Chunk(3, (TensorHead("y", "BYTES", (1,), 4),)), wire.decode_chunk),
+        (Kind.CREDIT, Credit(8), wire.decode_credit),
+    ],
+)
+def test_streams_have_frames_of_their_own(kind: Kind, header: Chunk | Credit, decode: Any) -> None:
+    [(request_id, got, head, body)] = feed(
+        FrameReader(), b"".join(wire.encode(kind, 9, header, b"abcd")), 1 << 20
+    )
+    assert (request_id, got, body, decode(head)) == (9, kind, b"abcd", header)
 
 
 def test_views_handed_out_stay_untouched_while_the_next_bytes_arrive() -> None:

@@ -28,7 +28,11 @@ MAX_TENSORS = 256
 MAX_DIMENSION = 2**31 - 1
 MAX_TIMEOUT_US = 10**12
 """Longer ones are taken for this: no deadline is longer."""
-SERVER = {"name": "tidegate", "version": "0.1.0", "extensions": ["binary_tensor_data", "schedule_policy"]}
+SERVER = {
+    "name": "tidegate",
+    "version": "0.1.0",
+    "extensions": ["binary_tensor_data", "schedule_policy", "generate"],
+}
 TEXT_INPUT = TensorSpec(name="text", datatype="BYTES", shape=(-1,))
 HEADER_LENGTH = b"inference-header-content-length"
 JSON_TYPE = b"content-type: application/json\r\n"

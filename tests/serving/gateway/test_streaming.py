@@ -15,6 +15,7 @@ import pytest
 
 from serving.contract import DeploymentEntry, ReplicaSpec, TensorSpec
 from serving.gateway import connections, deadlines, streaming
+from serving.wire import PROTOCOL_VERSION, Chunk, FrameReader, Hello, Kind, encode
 from serving.worker.engines.contract import Emission, EngineInput, EngineOutput, Outcome, Run
 from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
@@ -263,6 +264,33 @@ async def test_a_worker_that_dies_in_the_middle_ends_the_stream_and_nothing_is_t
     assert last["code"] == "replica_lost"
     assert engines[1 - serving_one].emitted == 0
     assert _failed(harness) == {"replica_lost": 1}
+
+
+@pytest.mark.parametrize(
+    ("accept", "header"),
+    [("*/*", Chunk(0, ())), ("text/event-stream", None)],
+    ids=["nobody asked for chunks", "no header"],
+)
+async def test_a_worker_that_sends_what_it_must_not_loses_its_link(
+    harness: Harness, accept: str, header: Chunk | None
+) -> None:
+    class Impostor(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            self.transport, self.frames = transport, FrameReader()
+            hello = Hello(PROTOCOL_VERSION, "rep_0", "mv_echo", 1, True, 8)
+            transport.write(b"".join(encode(Kind.HELLO, 0, hello)))
+
+        def data_received(self, data: bytes) -> None:
+            self.frames.get_buffer()[: len(data)] = data
+            for frame in self.frames.frames(len(data)):
+                if frame.kind == Kind.INFER:
+                    self.transport.write(b"".join(encode(Kind.CHUNK, frame.request_id, header)))
+
+    listening = await asyncio.get_running_loop().create_unix_server(Impostor, harness.address()[5:])
+    await harness.until_ready()
+    response = await harness.infer(accept=accept)
+    listening.close()
+    assert (response.status_code, response.json()["code"]) == (503, "replica_lost")
 
 
 async def test_a_worker_that_dies_before_the_first_part_is_replaced_unnoticed(harness: Harness) -> None:

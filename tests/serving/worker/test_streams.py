@@ -360,7 +360,8 @@ async def test_a_stream_fails_alone_when_too_much_of_it_is_kept(socket_path: str
                 counts[request_id] += 1
             else:
                 ends[request_id] = (kind, header)
-        assert counts == {slow: 1, brisk: many}
+        assert counts[slow] <= 1
+        assert counts[brisk] == many
         assert ends[slow][1].code == "client_too_slow"
         assert ends[brisk][0] == Kind.RESULT
 
