@@ -20,6 +20,8 @@ from serving.worker.engines.encoder.settings import EncoderSettings
 
 log = structlog.get_logger(__name__)
 
+_COMPILED_SHAPES = ((2, 8), (3, 16), (5, 24))
+"""Enough for the compiler to see that rows and length are free."""
 _WARM_CELLS = 512
 _WARM_STEP = 8
 _WARM_S = 10.0
@@ -49,8 +51,10 @@ class PaddedEncoder:
         self._model = model
         self._reason = reason
         self._padding_id = int(settings.config.get("pad_token_id") or 0)
-        # One compilation for all shapes: each one costs tens of seconds on a CPU.
-        self._compiled: Any = torch.compile(model, dynamic=True) if settings.compile else model
+        # One compilation for all shapes: each one costs tens of seconds on a CPU. One row would be a shape of
+        # its own for the compiler, so compiled rectangles have two rows or more.
+        self._least_rows = 2 if settings.compile else 1
+        self._compiled: Any = _compiled(model, device) if settings.compile else model
 
     @property
     def vocabulary(self) -> int:
@@ -62,7 +66,8 @@ class PaddedEncoder:
         return embedding_outputs(transformer.hidden_size(self._model))
 
     def executed_tokens(self, lengths: Sequence[int]) -> int:
-        return sum(rectangle.cells for rectangle in self._cut(lengths))
+        cut = self._cut(lengths)
+        return sum(max(self._least_rows, len(each.rows)) * each.length for each in cut)
 
     def notes(self) -> tuple[str, ...]:
         how = "In rectangles of equal lengths, as padding changes its results"
@@ -72,12 +77,14 @@ class PaddedEncoder:
 
     def warm_up(self) -> None:
         """Matrices differ by their number of cells only; attention by its length."""
+        if self._settings.compile:
+            for rows, length in _COMPILED_SHAPES:
+                self._forward(np.ones((rows, length), np.int64), np.ones((rows, length), np.int64))
         began = time.perf_counter()
         longest = self._cut([self._settings.max_tokens])[0].length
-        shapes = [
-            (cells // _WARM_STEP, _WARM_STEP) for cells in range(_WARM_STEP, _WARM_CELLS + 1, _WARM_STEP)
-        ]
-        shapes += [(rows, length) for length in (64, 256, longest) if length <= longest for rows in (1, 2)]
+        least = self._least_rows
+        shapes = [(rows, _WARM_STEP) for rows in range(least, _WARM_CELLS // _WARM_STEP + 1)]
+        shapes += [(rows, length) for length in (64, 256, longest) if length <= longest for rows in (least, 2)]
         for rows, length in shapes:
             if time.perf_counter() - began > _WARM_S:
                 log.warning("encoder.warm_up_cut", rows=rows, length=length)
@@ -94,7 +101,7 @@ class PaddedEncoder:
         for number, rectangle in enumerate(self._cut(lengths)):
             if number:
                 yield
-            rows = self._forward(*self._filled(rectangle, given, sizes, starts))
+            rows = self._forward(*self._filled(rectangle, given, sizes, starts))[: len(rectangle.rows)]
             if outputs is None:
                 outputs = np.empty((len(sizes), rows.shape[1]), rows.dtype)
             outputs[rectangle.rows] = rows
@@ -109,6 +116,8 @@ class PaddedEncoder:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Token ids and mask, int64 [rows, length]."""
         rows, columns = rectangle.rows, np.arange(rectangle.length)
+        if len(rows) < self._least_rows:
+            rows = np.repeat(rows, self._least_rows)
         is_token = columns < sizes[rows][:, None]
         sources = np.minimum(starts[rows][:, None] + columns, len(given) - 1)
         return np.where(is_token, given[sources], self._padding_id).astype(np.int64), is_token.astype(
@@ -135,3 +144,8 @@ class PaddedEncoder:
         if self._settings.task == "classification":
             return classify(rows, self._settings.labels)
         return {"embedding": Tensor("FP32", rows)}
+
+
+def _compiled(model: Any, device: torch.device) -> Any:
+    """On a CPU weights become constants that the compiler lays out as it likes."""
+    return torch.compile(model, dynamic=True, options={"freezing": device.type == "cpu"})

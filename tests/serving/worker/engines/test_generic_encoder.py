@@ -91,6 +91,23 @@ def test_a_half_precision_of_a_generic_encoder_stays_close(tmp_path: Path) -> No
     assert (np.sum(got * [architectures.pooled(model, row) for row in ROWS], axis=1) > 0.999).all()
 
 
+def test_compiled_execution_equals_transformers_for_every_shape_without_compiling_again(
+    tmp_path: Path,
+) -> None:
+    import torch._dynamo.utils as compiler
+
+    model = architectures.save(tmp_path, "bert")
+    engine = loaded(tmp_path, compile=True)
+    engine.warm_up()
+    graphs = compiler.counters["stats"]["unique_graphs"]
+    for rows in (ROWS, [[5]], [[7, 8]] * 9):
+        got = run(engine, [text(*rows)])[0].tensors["embedding"].array  # type: ignore[union-attr]
+        expected = [architectures.pooled(model, row) for row in rows]
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert compiler.counters["stats"]["unique_graphs"] == graphs
+    assert engine.executed_tokens([text([5])]) == 16
+
+
 def test_compiled_execution_is_padded(tmp_path: Path) -> None:
     architectures.save(tmp_path, "bert")
     with pytest.raises(LoadFailed, match="compile"):
