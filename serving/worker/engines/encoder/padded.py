@@ -84,7 +84,9 @@ class PaddedEncoder:
         longest = self._cut([self._settings.max_tokens])[0].length
         least = self._least_rows
         shapes = [(rows, _WARM_STEP) for rows in range(least, _WARM_CELLS // _WARM_STEP + 1)]
-        shapes += [(rows, length) for length in (64, 256, longest) if length <= longest for rows in (least, 2)]
+        shapes += [
+            (rows, length) for length in (64, 256, longest) if length <= longest for rows in (least, 2)
+        ]
         for rows, length in shapes:
             if time.perf_counter() - began > _WARM_S:
                 log.warning("encoder.warm_up_cut", rows=rows, length=length)
