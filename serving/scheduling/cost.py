@@ -74,10 +74,9 @@ class CostModel:
     def predict_s(self, rows: int, tokens: int) -> float:
         return self._scale * (self._a + self._b * rows + self._c * tokens)
 
-    @property
-    def fixed_s(self) -> float:
-        """What a batch costs before its first row."""
-        return self._scale * self._a
+    def charge_s(self, rows: int, tokens: int, batch_rows: int) -> float:
+        """A work's part of a full batch of `batch_rows` rows."""
+        return self._scale * (self._b * rows + self._c * tokens + self._a * rows / batch_rows)
 
     def marginal_s(self, rows: int, tokens: int) -> float:
         """What these rows add to a batch that runs anyway."""

@@ -121,7 +121,8 @@ class FairLane:
         The counters in the heap may be outdated, but never too high.
         """
         if self._queue_of(account):
-            if not self._heap or self._heap[0][0] > account.counter_s:
+            heap = self._heap
+            if not heap or heap[0][0] > account.counter_s:
                 return account
             self.enlist(account)
         return self.lowest()

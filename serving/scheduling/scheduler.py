@@ -80,10 +80,11 @@ class Scheduler:
         self._assign_lane(work, account, now)
         alone_s = self._cost.predict_s(work.rows, work.tokens)
         refusal = self._refusal(work, account, alone_s, now)
-        if refusal is None:
-            self._waiting.add(work, account, alone_s, now)
-            self._sizing.saw(work, alone_s, now)
-        return refusal
+        if refusal is not None:
+            return refusal
+        self._waiting.add(work, account, alone_s, now)
+        self._sizing.saw(work, alone_s, now)
+        return None
 
     def cancel(self, work_id: int) -> bool:
         """True when the work was still queued and now never runs."""

@@ -126,11 +126,8 @@ class Waiting:
         """True when the batch is full now."""
         account = self._dequeue(work)
         draft.add(work)
-        cost = self._cost
-        work.charged_s = (
-            cost.marginal_s(work.rows, work.tokens) + cost.fixed_s * work.rows / self._max_batch_rows
-        )
-        account.charge(work.charged_s, work.weight)
+        work.charged_s = charged_s = self._cost.charge_s(work.rows, work.tokens, self._max_batch_rows)
+        account.charge(charged_s, work.weight)
         account.running += 1
         return draft.is_full
 

@@ -35,14 +35,14 @@ class Work:
     max_wait_s: float = 0.0
     max_queue: int = 1024
     late_policy: LatePolicy = "refuse"
+    target_s: float = 0.0
+    """The profile's p95 target, which sizes the batches that run before it; 0 takes the deadline."""
+    is_suspect: bool = False
+    """Runs alone: it was in flight when a worker died."""
     payload: Any = None
     """The intake's own: the scheduler never looks inside."""
     picked: float = 0.0
     """When the scheduler put it into a batch."""
-    is_suspect: bool = False
-    """Runs alone: it was in flight when a worker died."""
-    target_s: float = 0.0
-    """The profile's p95 target, which sizes the batches that run before it; 0 takes the deadline."""
     lane: Lane = "batch"
     """Set by the scheduler on submit."""
     latest_start: float = 0.0

@@ -284,8 +284,14 @@ class Intake:
                 if outcome is None:
                     continue
                 part: Part = work.payload
-                part.request.ran(work, run, share_us)
-                self._settle(part, outcome, queued_rows)
+                request = part.request
+                request.ran(work, run, share_us)
+                if type(outcome) is EngineOutput and len(request.outcomes) == 1 and request.stream is None:
+                    request.outcomes[0] = outcome
+                    self._close(request)
+                    self._answer(request, queued_rows)
+                else:
+                    self._settle(part, outcome, queued_rows)
         for work, refusal in settled.expired:
             self._settle(work.payload, _error(refusal), queued_rows)
 

@@ -96,17 +96,23 @@ def parse(infer: Infer, body: memoryview, engine: Engine) -> EngineInput:
         )
     if infer.max_batch_size < 1 or not infer.weight > 0.0:
         raise InvalidRequest("a profile's batch size and weight are positive")
-    raw, offset, tensors = memoryview(bytes(body)), 0, {}
-    for head in infer.tensors:
-        tensors[head.name] = datatypes.decode(head, raw[offset : offset + head.size_bytes])
-        offset += head.size_bytes
-    if offset != len(raw) or len(tensors) != len(infer.tensors):
-        raise InvalidTensor("the tensors do not add up to the body")
-    item = EngineInput(infer.rows, tensors, infer.row_tokens)
+    item = EngineInput(infer.rows, _decoded(infer.tensors, bytes(body)), infer.row_tokens)
     if not infer.row_tokens:
         _check_rows(item)
     engine.check(item)
     return item
+
+
+def _decoded(heads: Sequence[TensorHead], raw: bytes) -> dict[str, Tensor]:
+    if len(heads) == 1 and heads[0].size_bytes == len(raw):
+        return {heads[0].name: datatypes.decode(heads[0], raw)}
+    view, offset, tensors = memoryview(raw), 0, {}
+    for head in heads:
+        tensors[head.name] = datatypes.decode(head, view[offset : offset + head.size_bytes])
+        offset += head.size_bytes
+    if offset != len(raw) or len(tensors) != len(heads):
+        raise InvalidTensor("the tensors do not add up to the body")
+    return tensors
 
 
 def cut(request: Request, infer: Infer, item: EngineInput, max_batch_rows: int) -> Sequence[Work]:
@@ -172,25 +178,35 @@ def stages(request: Request, now: float) -> Stages | None:
     if work is None or run is None:
         return None
     batch, start = run.batch, request.arrived
-    picked = max(0, round(((work.picked or batch.picked or run.started) - start) * 1e6))
-    began = max(picked, round((run.started - start) * 1e6))
-    ended = max(began, round((run.ended - start) * 1e6))
-    executed = min(ended - began, round(run.execute_s * 1e6))
+    picked = round(((work.picked or batch.picked or run.started) - start) * 1e6)
+    began = round((run.started - start) * 1e6)
+    ended = round((run.ended - start) * 1e6)
+    executed = round(run.execute_s * 1e6)
+    # A boundary never lies before the one ahead of it.
+    if picked < 0:
+        picked = 0
+    if began < picked:
+        began = picked
+    if ended < began:
+        ended = began
+    if executed > ended - began:
+        executed = ended - began
+    # By position, in the order of the struct, for the same reason as in `_work`.
     return Stages(
-        queue_us=picked,
-        batch_wait_us=began - picked,
-        execute_us=executed,
-        interrupted_us=ended - began - executed,
-        post_us=max(0, round((now - start) * 1e6) - ended),
-        predicted_us=round(batch.predicted_s * 1e6),
-        device_us=request.device_us,
-        batch_id=batch.id,
-        batch_rows=batch.rows,
-        batch_requests=len(batch.works),
-        batch_tokens=batch.tokens,
-        close=batch.close,
-        executed_tokens=run.executed_tokens,
-        first_chunk_us=_first_chunk_us(request),
+        picked,
+        began - picked,
+        executed,
+        ended - began - executed,
+        max(0, round((now - start) * 1e6) - ended),
+        round(batch.predicted_s * 1e6),
+        request.device_us,
+        batch.id,
+        batch.rows,
+        len(batch.works),
+        batch.tokens,
+        batch.close,
+        run.executed_tokens,
+        _first_chunk_us(request) if request.stream is not None else 0,
     )
 
 
@@ -199,8 +215,7 @@ def result(request: Request, now: float, queued_rows: int) -> tuple[Result, list
 
     Raises `EngineFailed` when the parts of a cut request do not fit together.
     """
-    outputs = [outcome for outcome in request.outcomes if isinstance(outcome, EngineOutput)]
-    heads, bodies = _encoded(_joined(outputs))
+    heads, bodies = _encoded(_joined(request.outcomes))
     measured = stages(request, now)
     assert measured is not None  # an answered request has run
     return Result(measured, heads, queued_rows), bodies
@@ -212,13 +227,11 @@ def failure(error: DataPlaneError, stages: Stages | None = None, queued_rows: in
 
 
 def _encoded(tensors: dict[str, Tensor]) -> tuple[tuple[TensorHead, ...], list[bytes | memoryview]]:
-    heads: list[TensorHead] = []
-    bodies: list[bytes | memoryview] = []
-    for name, tensor in tensors.items():
-        head, body = datatypes.encode(name, tensor)
-        heads.append(head)
-        bodies.append(body)
-    return tuple(heads), bodies
+    encoded = [datatypes.encode(name, tensor) for name, tensor in tensors.items()]
+    if len(encoded) == 1:
+        head, body = encoded[0]
+        return (head,), [body]
+    return tuple(head for head, _ in encoded), [body for _, body in encoded]
 
 
 def _first_chunk_us(request: Request) -> int:
@@ -231,22 +244,23 @@ def _rows_limit(infer: Infer, max_batch_rows: int) -> int:
 
 
 def _work(request: Request, infer: Infer, index: int, piece: EngineInput) -> Work:
+    # By position: names would cost half as much again, and every request comes by here.
     return Work(
-        id=next(_work_ids),
-        tenant_id=infer.tenant_id,
-        sla_class=infer.sla_class,
-        rows=piece.rows,
-        tokens=piece.tokens,
-        arrived=request.arrived,
-        deadline=request.arrived + infer.budget_us / 1e6,
-        weight=infer.weight,
-        max_batch_size=infer.max_batch_size,
-        max_wait_s=infer.max_wait_us / 1e6,
-        max_queue=infer.max_queue,
-        late_policy=infer.late_policy,
-        target_s=infer.target_us / 1e6,
-        is_suspect=infer.is_suspect,
-        payload=Part(request, index, piece),
+        next(_work_ids),
+        infer.tenant_id,
+        infer.sla_class,
+        piece.rows,
+        piece.tokens,
+        request.arrived,
+        request.arrived + infer.budget_us / 1e6,
+        infer.weight,
+        infer.max_batch_size,
+        infer.max_wait_us / 1e6,
+        infer.max_queue,
+        infer.late_policy,
+        infer.target_us / 1e6,
+        infer.is_suspect,
+        Part(request, index, piece),
     )
 
 
@@ -269,9 +283,11 @@ def _slices(item: EngineInput, limit: int) -> Iterator[EngineInput]:
         )
 
 
-def _joined(outputs: list[EngineOutput]) -> dict[str, Tensor]:
-    if len(outputs) == 1:
-        return outputs[0].tensors
+def _joined(outcomes: Sequence[Outcome | None]) -> dict[str, Tensor]:
+    first = outcomes[0]
+    if len(outcomes) == 1 and isinstance(first, EngineOutput):
+        return first.tensors
+    outputs = [outcome for outcome in outcomes if isinstance(outcome, EngineOutput)]
     try:
         return {
             name: Tensor(kind, np.concatenate([output.tensors[name].array for output in outputs]))
