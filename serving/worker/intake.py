@@ -324,6 +324,7 @@ class Intake:
             request.link.send(frame)
             if request.traceparent and self.spans is not None:
                 self.spans.settled(request.traceparent, header.stages)
+            request.release()
 
     def _fail(self, request: Request, error: DataPlaneError) -> None:
         measured = requests.stages(request, self._clock())
@@ -331,6 +332,7 @@ class Intake:
             self.spans.settled(request.traceparent, measured, error.code)
         header = requests.failure(error, measured, self._queued_rows)
         request.link.send(encode(Kind.ERROR, request.id, header))
+        request.release()
 
     def _close(self, request: Request) -> None:
         if request.link.requests.pop(request.id, None) is not None:

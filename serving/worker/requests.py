@@ -74,6 +74,11 @@ class Request:
         self.open_parts -= 1
         return self.open_parts == 0
 
+    def release(self) -> None:
+        """It is answered: let go of works and batch, which hold it in turn, so that no collection is needed."""
+        self.works = ()
+        self.last_work = self.last_run = None
+
     def failure(self) -> DataPlaneError | None:
         """A request fails as a whole when one of its parts did, or when its reader left."""
         if self.stream is not None and self.stream.ended is not None:
