@@ -34,8 +34,7 @@ def features() -> tuple[str, ...]:
         "bf16": bool(flags & {"avx512_bf16", "amx_bf16", "bf16"}),
         "int8": bool(flags & {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"}),
         "compiler": any(map(shutil.which, ("c++", "g++", "clang++"))),
-        "onnxruntime": importlib.util.find_spec("onnxruntime") is not None,
-        "onnxscript": importlib.util.find_spec("onnxscript") is not None,
+        "onnxruntime": all(map(importlib.util.find_spec, ("onnxruntime", "onnx"))),
     }
     return tuple(name for name, is_there in found.items() if is_there)
 

@@ -45,9 +45,9 @@ EXECUTION = Option(
     "auto",
     _(
         "packed: rows behind each other, without padding; padded: rectangles of similar lengths. "
-        "auto packs where that was found to be right."
+        "auto packs where that was found to be right; onnx: padded, by onnxruntime (the BERT family)."
     ),
-    ("auto", "packed", "padded"),
+    ("auto", "packed", "padded", "onnx"),
 )
 CUDA_GRAPHS = Option(
     "cuda_graphs",

@@ -17,6 +17,7 @@ import torch
 from serving.worker.engines.contract import LoadFailed
 from serving.worker.engines.encoder import architectures, generic, transformer
 from serving.worker.engines.encoder.generic import GenericEncoder, Unsupported
+from serving.worker.engines.encoder.onnx_encoder import OnnxEncoder
 from serving.worker.engines.encoder.packed import PackedEncoder
 from serving.worker.engines.encoder.padded import PaddedEncoder
 from serving.worker.engines.encoder.quantized import require_int8
@@ -25,7 +26,7 @@ from serving.worker.engines.torch_device import DTYPES
 
 log = structlog.get_logger(__name__)
 
-AnyEncoder = PackedEncoder | GenericEncoder | PaddedEncoder
+AnyEncoder = PackedEncoder | GenericEncoder | PaddedEncoder | OnnxEncoder
 
 _ROWS = (5, 17, 3, 17, 40, 200, 1)
 """Lengths of the rows that are tried: some equal, one longer than usual attention windows."""
@@ -37,15 +38,17 @@ _COARSE_TOLERANCE = 0.05
 
 def load(settings: EncoderSettings, device: torch.device) -> AnyEncoder:
     """Raises `LoadFailed` when the artifact, or an option together with it, cannot be served."""
-    if settings.quantize == "int8":
+    if settings.quantize == "int8" and settings.execution != "onnx":
         require_int8(device.type)
     wants_packed = settings.execution == "packed"
-    if settings.compile and (wants_packed or settings.quantize != "none"):
+    if settings.compile and (wants_packed or settings.execution == "onnx" or settings.quantize != "none"):
         raise LoadFailed("option compile needs execution auto or padded, and no quantize")
     if settings.compile or settings.execution == "padded":
         why = "compiled once for all shapes" if settings.compile else "chosen by the option execution"
         return _padded(settings, device, why)
     shape = architectures.find(settings)
+    if settings.execution == "onnx":
+        return OnnxEncoder(settings, shape, device)
     if shape is not None:
         return PackedEncoder(settings, shape, device)
     return _generic_or_padded(settings, device)

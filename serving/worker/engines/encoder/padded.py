@@ -15,7 +15,7 @@ from serving.contract import TensorSpec
 from serving.worker.engines.contract import Tensor
 from serving.worker.engines.encoder import transformer
 from serving.worker.engines.encoder.heads import classification_outputs, classify, embedding_outputs
-from serving.worker.engines.encoder.rectangles import Rectangle, cut, cut_exactly
+from serving.worker.engines.encoder.rectangles import Rectangle, cut, cut_exactly, filled
 from serving.worker.engines.encoder.settings import EncoderSettings
 
 log = structlog.get_logger(__name__)
@@ -98,12 +98,15 @@ class PaddedEncoder:
     ) -> Generator[None, None, dict[str, Tensor]]:
         given = np.concatenate(ids)
         sizes = np.asarray(lengths, np.int64)
-        starts = np.cumsum(sizes) - sizes
         outputs: np.ndarray | None = None
         for number, rectangle in enumerate(self._cut(lengths)):
             if number:
                 yield
+<<<<<<< HEAD
             rows = self._forward(*self._filled(rectangle, given, sizes, starts))[: len(rectangle.rows)]
+=======
+            rows = self._forward(*filled(rectangle, given, sizes, self._padding_id))
+>>>>>>> 858e3e1 (Encoders of the BERT family run by onnxruntime too, as an option that tuning tries)
             if outputs is None:
                 outputs = np.empty((len(sizes), rows.shape[1]), rows.dtype)
             outputs[rectangle.rows] = rows
@@ -113,6 +116,7 @@ class PaddedEncoder:
     def _cut(self, lengths: Sequence[int]) -> list[Rectangle]:
         return cut_exactly(lengths) if self._is_exact else cut(lengths, self._settings.max_tokens)
 
+<<<<<<< HEAD
     def _filled(
         self, rectangle: Rectangle, given: np.ndarray, sizes: np.ndarray, starts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -126,6 +130,8 @@ class PaddedEncoder:
             np.int64
         )
 
+=======
+>>>>>>> 858e3e1 (Encoders of the BERT family run by onnxruntime too, as an option that tuning tries)
     @torch.inference_mode()
     def _forward(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         tokens = torch.from_numpy(ids).to(self._device)

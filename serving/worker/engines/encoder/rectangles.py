@@ -52,6 +52,17 @@ def cut_exactly(lengths: Sequence[int]) -> list[Rectangle]:
     return _dealt(lengths, list(zip(counts.tolist(), found.tolist(), strict=True)))
 
 
+def filled(
+    rectangle: Rectangle, given: np.ndarray, sizes: np.ndarray, padding_id: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids and mask, int64 [rows, length], of a rectangle; `given` are the flat ids of rows of `sizes`."""
+    rows, columns = rectangle.rows, np.arange(rectangle.length)
+    is_token = columns < sizes[rows][:, None]
+    starts = np.cumsum(sizes) - sizes
+    sources = np.minimum(starts[rows][:, None] + columns, len(given) - 1)
+    return np.where(is_token, given[sources], padding_id).astype(np.int64), is_token.astype(np.int64)
+
+
 def _dealt(lengths: Sequence[int], runs: Sequence[tuple[int, int]]) -> list[Rectangle]:
     """The rows, shortest first, dealt to runs of (rows, length)."""
     order = np.argsort(np.asarray(lengths, np.int64), kind="stable")

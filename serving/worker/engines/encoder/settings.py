@@ -18,7 +18,7 @@ Task = Literal["embedding", "classification"]
 Pooling = Literal["mean", "cls"]
 DTYPES = ("fp32", "bf16", "fp16")
 QUANTIZATIONS = ("none", "int8")
-EXECUTIONS = ("auto", "packed", "padded")
+EXECUTIONS = ("auto", "packed", "padded", "onnx")
 DEFAULT_MAX_BATCH_ROWS = 128
 _BEHIND_PADDING = {
     "camembert",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from serving.control.catalog.options import BY_ENGINE, complete
 from serving.control.tuning.candidates import MAX_CANDIDATES, HostFacts, changes, plan, reference_of
 
-EVERYTHING = frozenset({"bf16", "int8", "compiler", "onnxruntime", "onnxscript"})
+EVERYTHING = frozenset({"bf16", "int8", "compiler", "onnxruntime"})
 features = st.frozensets(st.sampled_from(sorted(EVERYTHING)))
 facts = st.builds(HostFacts, st.sampled_from(["cpu", "cuda"]), st.integers(1, 128), features)
 
