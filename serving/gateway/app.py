@@ -21,6 +21,7 @@ from serving.gateway.routing import Router
 from serving.gateway.snapshot import Grant, Snapshot
 from serving.gateway.visit import RequestIds
 from serving.telemetry.prometheus import CONTENT_TYPE, Received, exposition
+from serving.telemetry.repetitions import Repetitions
 from serving.telemetry.resilience import Resilience
 
 log = structlog.get_logger("tidegate.gateway")
@@ -37,6 +38,7 @@ class GatewayApp:
         self._router = router
         self._inference = inference
         self._asgi = AsgiInference(inference, once)
+        self._once = once
         self._metrics = metrics
         self._ids = RequestIds()
         self.hot = HotRoutes(inference, self._ids)
@@ -179,7 +181,8 @@ class GatewayApp:
         numbers = {version.id: str(version.number) for version in self._snapshot.versions.values()}
         resilience = Resilience(self._inference.dispatcher.pool.report(self._snapshot.versions))
         received = Received(self._metrics.received, self._metrics.replayed)
-        body = exposition(self._metrics.totals(), slugs, numbers, resilience, received)
+        repetitions = Repetitions(self._once.counts)
+        body = exposition(self._metrics.totals(), slugs, numbers, resilience, received, repetitions)
         await self._send(exchange, 200, [(b"content-type", CONTENT_TYPE)], body)
 
     # ------------------------------------------------------------ answers

@@ -33,6 +33,9 @@ BUSY_RETRY_S = 0.5
 class OnceOnly:
     def __init__(self, store: ReplayStore) -> None:
         self._store = store
+        self.counts = dict.fromkeys(
+            ("began", "replayed", "in_flight", "reused", "not_kept", "unavailable"), 0
+        )
 
     async def serve(
         self,
@@ -48,7 +51,8 @@ class OnceOnly:
         `IdempotencyUnavailable`, or what `run` raises or raised.
         """
         key = idempotency.parse_key(header)
-        known = await self._store.begin(tenant_id, key, await _fingerprint(exchange, body))
+        known = await self._known(tenant_id, key, await _fingerprint(exchange, body))
+        self.counts[_outcome(known)] += 1
         if isinstance(known, Lease):
             await self._run(exchange, known, run)
         elif isinstance(known, Kept):
@@ -60,6 +64,13 @@ class OnceOnly:
         else:
             assert isinstance(known, Other)
             raise IdempotencyKeyReused("this Idempotency-Key was used for another request")
+
+    async def _known(self, tenant_id: str, key: bytes, fingerprint: bytes) -> Lease | Busy | Other | Kept:
+        try:
+            return await self._store.begin(tenant_id, key, fingerprint)
+        except IdempotencyUnavailable:
+            self.counts["unavailable"] += 1
+            raise
 
     async def _run(self, exchange: Exchange, lease: Lease, run: Callable[[], Awaitable[None]]) -> None:
         async def keep(lines: bytes, body: bytes) -> None:
@@ -96,6 +107,14 @@ class OnceOnly:
     async def _release(self, lease: Lease) -> None:
         with contextlib.suppress(IdempotencyUnavailable):
             await self._store.release(lease)  # else the lease ends by itself
+
+
+def _outcome(known: Lease | Busy | Other | Kept) -> str:
+    if isinstance(known, Kept):
+        return "replayed" if known.lines or known.code else "not_kept"
+    if isinstance(known, Lease):
+        return "began"
+    return "in_flight" if isinstance(known, Busy) else "reused"
 
 
 async def _fingerprint(exchange: Exchange, body: bytes) -> bytes:

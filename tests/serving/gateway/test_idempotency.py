@@ -435,3 +435,13 @@ def test_the_layout_of_a_body_is_part_of_the_request() -> None:
     assert one != fingerprint("/q", {}, b"abc")
     assert one != fingerprint("/p", {}, b"abd")
     assert one == fingerprint("/p", {b"x-request-id": b"1"}, b"abc")
+
+
+async def test_metrics_say_what_became_of_keys(counting: Counting) -> None:
+    harness, _ = counting
+    key = new_key()
+    for body in (echo_body(), echo_body(), echo_body([7.0])):
+        await send(harness, key, body)
+    text = (await harness.client.get("/metrics")).text
+    for outcome in ("began", "replayed", "reused"):
+        assert f'tidegate_idempotency_keys_total{{outcome="{outcome}"}} 1.0' in text
