@@ -68,6 +68,8 @@ class AsgiInference:
                 run = functools.partial(self._entered, exchange, grant, lane, call)
                 await self._once.serve(exchange, grant.tenant.id, key, body, run)
         finally:
+            if exchange.is_replayed:
+                self._steps.note_repeated(exchange)
             self._steps.leave(exchange)
 
     async def _entered(self, exchange: Exchange, grant: Grant, lane: Lane, call: Call) -> None:

@@ -305,6 +305,11 @@ class Inference:
             self.dispatcher.pool.of(visit.fallback.lane.version.id).fell_back(visit.fallback.reason)
         return times
 
+    def note_repeated(self, visit: Visit) -> None:
+        """An answer that was given before leaves again: it is traced, and counted nowhere."""
+        if visit.is_recorded and self.spans is not None:
+            self.spans.repeated(visit)
+
     def count_unanswerable(self, pending: Pending, answer: Answer) -> None:
         """The engine ran, but its result is not what was asked for."""
         self._account_late(pending, answer.result.stages)

@@ -59,6 +59,10 @@ class RequestSpans:
                 facts[f"tidegate.refusal.{name}"] = value
         self._record(visit, facts, error.code)
 
+    def repeated(self, visit: Visit) -> None:
+        """The span of an answer that was given before, under the same idempotency key."""
+        self._record(visit, {"tidegate.replayed": True}, "")
+
     def _record(self, visit: Visit, facts: dict[str, Attribute], error: str) -> None:
         visit.is_recorded, trace = False, visit.trace
         assert trace is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -83,7 +85,9 @@ async def traced() -> AsyncIterator[Recorded]:
     tracings = [
         Tracing(export.SimpleSpanProcessor(one), "tidegate-test", "one", sample=0.0) for one in exporters
     ]
-    async with gateway() as harness:
+    async with gateway(is_started=False) as harness:
+        harness.settings = dataclasses.replace(harness.settings, valkey_url=os.environ["VALKEY_URL"])
+        await harness.start()
         harness.publish_model()
         harness.publish_replicas(harness.address())
         harness.gateway.inference.spans = RequestSpans(tracings[0])
@@ -94,6 +98,7 @@ async def traced() -> AsyncIterator[Recorded]:
             worker.intake.spans = WorkerSpans(tracings[1], version, "rep_0")
             await harness.until_ready()
             yield Recorded(harness, *exporters)
+        await harness.stop()
 
 
 async def test_a_request_is_one_tree_of_spans_from_caller_to_engine(traced: Recorded) -> None:
@@ -122,6 +127,15 @@ async def test_a_refusal_is_a_span_with_its_code(traced: Recorded) -> None:
     await traced.harness.infer(echo_body([1.0], parameters={"timeout": -1}), traceparent=SAMPLED)
     [request] = traced.spans()
     assert (request["error.type"], request["http.response.status_code"]) == ("invalid_request", 400)
+
+
+async def test_a_repetition_is_a_span_without_a_worker(traced: Recorded) -> None:
+    key = f"{os.urandom(8).hex()}"
+    for _ in range(2):
+        await traced.harness.infer(traceparent=SAMPLED, idempotency_key=key)
+    gateway_spans = [one for one in traced.spans() if one["name"] == "infer echo"]
+    assert [one.get("tidegate.replayed", False) for one in gateway_spans] == [False, True]
+    assert len(traced.spans()) == 2 + 3  # the worker was asked once
 
 
 async def test_what_the_caller_does_not_record_is_not_recorded_here(traced: Recorded) -> None:
