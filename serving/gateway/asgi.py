@@ -47,7 +47,7 @@ class AsgiInference:
             raise
         finally:
             if exchange.is_replayed:
-                self._steps.count_replay()
+                self._steps.count_replay(exchange)
 
     async def _parsed(self, exchange: Exchange, grant: Grant, parse: Parse) -> None:
         body = await exchange.read_body(self._steps.max_body_bytes)
@@ -68,8 +68,6 @@ class AsgiInference:
                 run = functools.partial(self._entered, exchange, grant, lane, call)
                 await self._once.serve(exchange, grant.tenant.id, key, body, run)
         finally:
-            if exchange.is_replayed:
-                self._steps.note_repeated(exchange)
             self._steps.leave(exchange)
 
     async def _entered(self, exchange: Exchange, grant: Grant, lane: Lane, call: Call) -> None:

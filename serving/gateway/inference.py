@@ -115,9 +115,11 @@ class Inference:
         """Owed once for every visit that one of the ways in makes its own."""
         self._metrics.received += 1
 
-    def count_replay(self) -> None:
+    def count_replay(self, visit: Visit) -> None:
         """The visit got the answer or the failure of an earlier one, and counts as neither."""
         self._metrics.replayed += 1
+        if visit.is_recorded and self.spans is not None:
+            self.spans.repeated(visit)
 
     def authenticate(self, visit: Visit, endpoint: str) -> Grant:
         """Raises `Draining`, or as `Authenticator.authenticate`."""
@@ -304,11 +306,6 @@ class Inference:
         if visit.fallback is not None:
             self.dispatcher.pool.of(visit.fallback.lane.version.id).fell_back(visit.fallback.reason)
         return times
-
-    def note_repeated(self, visit: Visit) -> None:
-        """An answer that was given before leaves again: it is traced, and counted nowhere."""
-        if visit.is_recorded and self.spans is not None:
-            self.spans.repeated(visit)
 
     def count_unanswerable(self, pending: Pending, answer: Answer) -> None:
         """The engine ran, but its result is not what was asked for."""

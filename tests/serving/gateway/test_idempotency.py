@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.errors import DataPlaneError, EngineFailed, InvalidRequest, QueueFull
+from serving.errors import DataPlaneError, EngineFailed, IdempotencyUnavailable, InvalidRequest, QueueFull
 from serving.gateway import idempotency, replays
 from serving.gateway.idempotency import Kept, fingerprint, parse_key
 from serving.gateway.replays import Lease, ReplayStore
@@ -258,19 +258,34 @@ async def test_a_gateway_that_died_blocks_its_key_for_the_length_of_a_lease(
 
 
 async def test_a_lease_is_renewed_while_the_request_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replays, "LEASE_S", 0.4)
-    monkeypatch.setattr("serving.gateway.once.RENEW_S", 0.05)
+    monkeypatch.setattr("serving.gateway.once.RENEW_S", 0.01)
+    renewed: list[str] = []
+
+    async def noted(store: ReplayStore, lease: Lease) -> None:
+        renewed.append(lease.token)
+
+    monkeypatch.setattr(ReplayStore, "renew", noted)
     engine = HeldEngine()
     async with serving(engine) as harness:
-        key = new_key()
-        first = asyncio.create_task(send(harness, key))
-        await asyncio.to_thread(engine.started.wait, 5)
-        give_up = asyncio.get_running_loop().time() + 0.9  # more than two leases
-        while asyncio.get_running_loop().time() < give_up:
-            assert (await send(harness, key)).status_code == 409
-            await asyncio.sleep(0.05)
+        first = asyncio.create_task(send(harness, new_key()))
+        await until(lambda: len(renewed) >= 3)
         engine.release.set()
         assert (await first).status_code == 200
+        count = len(renewed)
+        assert len(set(renewed)) == 1
+        await send(harness, new_key())
+        assert renewed[:count].count(renewed[0]) == renewed.count(renewed[0])  # not after its end
+
+
+async def test_renewing_a_lease_makes_it_last() -> None:
+    store = ReplayStore(os.environ["VALKEY_URL"], 64 << 20)
+    lease = await store.begin("tnt_a", os.urandom(8).hex().encode(), b"f")
+    assert isinstance(lease, Lease) and store._client is not None
+    await store._client.pexpire(lease.record, 5000)
+    await store.renew(lease)
+    assert await store._client.pttl(lease.record) > 5000
+    await store.release(lease)
+    await store.close()
 
 
 async def test_without_valkey_keyed_requests_are_refused_and_the_others_served() -> None:
@@ -281,6 +296,21 @@ async def test_without_valkey_keyed_requests_are_refused_and_the_others_served()
         assert "retry-after" in refused.headers
         assert engine.ran == 0
         assert (await harness.infer()).status_code == 200
+
+
+async def test_what_ran_is_answered_even_if_it_cannot_be_kept(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness, engine = counting
+
+    async def away(store: ReplayStore, lease: Lease, kept: Kept) -> None:
+        raise IdempotencyUnavailable("gone meanwhile")
+
+    monkeypatch.setattr(ReplayStore, "finish", away)
+    key = new_key()
+    assert (await send(harness, key)).status_code == 200
+    assert (await send(harness, key)).json()["code"] == "request_in_flight"  # until its lease is over
+    assert engine.ran == 1
 
 
 async def test_a_large_answer_is_not_kept_but_its_request_runs_once_all_the_same(
