@@ -102,11 +102,8 @@ class PaddedEncoder:
         for number, rectangle in enumerate(self._cut(lengths)):
             if number:
                 yield
-<<<<<<< HEAD
-            rows = self._forward(*self._filled(rectangle, given, sizes, starts))[: len(rectangle.rows)]
-=======
-            rows = self._forward(*filled(rectangle, given, sizes, self._padding_id))
->>>>>>> 858e3e1 (Encoders of the BERT family run by onnxruntime too, as an option that tuning tries)
+            ids_and_mask = filled(rectangle, given, sizes, self._padding_id, self._least_rows)
+            rows = self._forward(*ids_and_mask)[: len(rectangle.rows)]
             if outputs is None:
                 outputs = np.empty((len(sizes), rows.shape[1]), rows.dtype)
             outputs[rectangle.rows] = rows
@@ -116,22 +113,6 @@ class PaddedEncoder:
     def _cut(self, lengths: Sequence[int]) -> list[Rectangle]:
         return cut_exactly(lengths) if self._is_exact else cut(lengths, self._settings.max_tokens)
 
-<<<<<<< HEAD
-    def _filled(
-        self, rectangle: Rectangle, given: np.ndarray, sizes: np.ndarray, starts: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids and mask, int64 [rows, length]."""
-        rows, columns = rectangle.rows, np.arange(rectangle.length)
-        if len(rows) < self._least_rows:
-            rows = np.repeat(rows, self._least_rows)
-        is_token = columns < sizes[rows][:, None]
-        sources = np.minimum(starts[rows][:, None] + columns, len(given) - 1)
-        return np.where(is_token, given[sources], self._padding_id).astype(np.int64), is_token.astype(
-            np.int64
-        )
-
-=======
->>>>>>> 858e3e1 (Encoders of the BERT family run by onnxruntime too, as an option that tuning tries)
     @torch.inference_mode()
     def _forward(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         tokens = torch.from_numpy(ids).to(self._device)

@@ -53,10 +53,15 @@ def cut_exactly(lengths: Sequence[int]) -> list[Rectangle]:
 
 
 def filled(
-    rectangle: Rectangle, given: np.ndarray, sizes: np.ndarray, padding_id: int
+    rectangle: Rectangle, given: np.ndarray, sizes: np.ndarray, padding_id: int, least_rows: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids and mask, int64 [rows, length], of a rectangle; `given` are the flat ids of rows of `sizes`."""
+    """Token ids and mask, int64 [rows, length], of a rectangle; `given` are the flat ids of rows of `sizes`.
+
+    Fewer rows than `least_rows` are repeated.
+    """
     rows, columns = rectangle.rows, np.arange(rectangle.length)
+    if len(rows) < least_rows:
+        rows = np.repeat(rows, least_rows)
     is_token = columns < sizes[rows][:, None]
     starts = np.cumsum(sizes) - sizes
     sources = np.minimum(starts[rows][:, None] + columns, len(given) - 1)
