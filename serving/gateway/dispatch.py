@@ -90,7 +90,11 @@ class Dispatcher:
         return [pending for replica in self.pool.replicas.values() for pending in replica.in_flight.values()]
 
     def amend(self, pending: Pending, lane: Lane, deadline: float) -> None:
-        """New terms for a request in flight; a worker that runs it already ignores them."""
+        """New terms for a request in flight; a worker that runs it already ignores them, and so does a stream
+        that has begun: it was in time.
+        """
+        if pending.has_begun:
+            return
         if pending.late_policy == pending.lane.profile.late_policy:
             pending.late_policy = lane.profile.late_policy
         pending.lane, pending.deadline = lane, deadline
@@ -142,6 +146,8 @@ class Dispatcher:
         replica = pending.replica
         if replica is not None and not replica.breaker.is_calm:
             replica.did_answer(pending)
+        if pending.has_begun:
+            self.pool.of(pending.lane.version.id).streamed(result.stages.device_us)
         if pending.is_open:
             self._close(pending)
             pending.on_outcome(Answer(result, body))

@@ -75,6 +75,8 @@ class Replica:
         self.is_accepting = False
         self.is_removed = False
         self.outstanding_us = 0
+        self.streams = 0
+        """Streamed answers in flight here."""
         self.breaker = Breaker(random.random)
         self.answers = 0
         """Results, errors and chunks that came back."""
@@ -94,6 +96,7 @@ class Replica:
         self.link.send(frame)
         self.in_flight[pending.id] = pending
         self.outstanding_us += pending.predicted_us
+        self.streams += pending.stream is not None
         pending.replica = self
         pending.answers_before = self.answers
         if not self.breaker.is_calm:
@@ -197,7 +200,7 @@ class Replica:
         self._closed.set()
         lost = list(self.in_flight.values())
         self.in_flight.clear()
-        self.outstanding_us = 0
+        self.outstanding_us = self.streams = 0
         if lost:
             log.warning("replica.lost", replica=self.spec.id, in_flight=len(lost))
             self._note_death(lost)
@@ -208,6 +211,7 @@ class Replica:
         if pending is not None:
             self.answers += 1
             self.outstanding_us -= pending.predicted_us
+            self.streams -= pending.stream is not None
         return pending
 
     def _note_death(self, lost: list[Pending]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 UNKNOWN_LOAD_S = 5.0
 """Retry-After while no start of the version was seen yet."""
 LONGEST_LOAD_S = 600.0
+STREAMS_REMEMBERED = 8
 LEAST_WORK_US = 50_000
 """Less predicted work per replica is no overload whatever its deadlines; it is not even looked at."""
 
@@ -36,6 +37,7 @@ class ServedVersion:
         "replicas",
         "sent",
         "shedding",
+        "stream_us",
     )
 
     def __init__(self) -> None:
@@ -45,6 +47,8 @@ class ServedVersion:
         """Some replica's breaker is not calm: choosing has to ask them."""
         self.sent = 0
         """Requests ever sent, retries excluded."""
+        self.stream_us = 0
+        """Device time of a streamed answer, averaged over the last few: more than the cost curve foresees."""
         self.budget = RetryBudget()
         self.shedding = VersionShedding()
         self.fallbacks: dict[str, int] = {}
@@ -63,8 +67,13 @@ class ServedVersion:
             return among[0] if among else None
         first = int(random.random() * count)
         second = (first + 1 + int(random.random() * (count - 1))) % count
-        one, other = among[first], among[second]
-        return one if one.outstanding_us <= other.outstanding_us else other
+        one, other, stream_us = among[first], among[second], self.stream_us
+        one_us = one.outstanding_us + one.streams * stream_us
+        return one if one_us <= other.outstanding_us + other.streams * stream_us else other
+
+    def streamed(self, device_us: int) -> None:
+        """A streamed answer came to its end."""
+        self.stream_us += (device_us - self.stream_us) // STREAMS_REMEMBERED
 
     def circuit_wait_s(self, tenant_id: str, now: float) -> float:
         """Until the first replica that accepts may be tried by this tenant."""

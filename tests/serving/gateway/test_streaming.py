@@ -293,6 +293,23 @@ async def test_a_worker_that_sends_what_it_must_not_loses_its_link(
     assert (response.status_code, response.json()["code"]) == (503, "replica_lost")
 
 
+async def test_requests_avoid_a_replica_that_streams(harness: Harness) -> None:
+    harness.publish_replicas(harness.address(0), harness.address(1))
+    engines = [Gated(), Gated()]
+    workers = [EchoWorker(harness.address(n), engines[n], replica_id=f"rep_{n}") for n in range(2)]
+    async with workers[0], workers[1]:
+        await harness.until_ready(count=2)
+        pool = harness.gateway.inference.dispatcher.pool
+        pool.of("mv_echo").streamed(8_000_000)
+        async with stream(harness, echo_body(values(5))) as response:
+            await Events(response).next()
+            (busy,) = [replica for replica in pool.replicas.values() if replica.in_flight]
+            chosen = {pool.of("mv_echo").choose("tnt_a") for _ in range(50)}
+            assert chosen == set(pool.replicas.values()) - {busy}
+        await until(lambda: not busy.in_flight)
+        assert busy.streams == 0
+
+
 async def test_a_worker_that_dies_before_the_first_part_is_replaced_unnoticed(harness: Harness) -> None:
     class Waiting(Gated):
         def __init__(self) -> None:
@@ -465,6 +482,21 @@ async def test_the_deadline_is_about_the_first_part(harness: Harness) -> None:
             pool.expire(pending.deadline + 1)
             engine.go_on.release(1)
             assert len(await events.rest()) == 2
+
+
+async def test_new_terms_do_not_end_a_stream_that_has_begun(harness: Harness) -> None:
+    engine = Gated()
+    async with serving(harness, engine):
+        await harness.until_ready()
+        async with stream(harness, echo_body(values(3))) as response:
+            events = Events(response)
+            await events.next()
+            dispatcher = harness.gateway.inference.dispatcher
+            (pending,) = dispatcher.waiting()
+            dispatcher.amend(pending, pending.lane, time.monotonic() - 1.0)
+            dispatcher.expire(time.monotonic() + 1.0)
+            engine.go_on.release(2)
+            assert len(await events.rest()) == 3
 
 
 async def test_a_stream_may_not_go_on_for_ever(harness: Harness) -> None:
