@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator
@@ -243,6 +244,59 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 async def test_both_ways_answer_alike(both: tuple[Harness, Harness], request: Request) -> None:
     hot, plain = both
     assert await answers(hot, request) == await answers(plain, request)
+
+
+plain_requests = st.one_of(
+    st.builds(
+        Request,
+        path=st.sampled_from([b"/v2/models/echo/infer"] * 3 + [b"/v2/models/none/infer"]),
+        body=st.sampled_from(
+            [json.dumps(echo_body([0.5] * count, id=str(count))).encode() for count in (1, 2, 20, 400, 3000)]
+            + [b"{", b"", b"\r\n" + json.dumps(echo_body()).encode()]
+        ),
+        authorization=st.sampled_from([b"authorization: Bearer TOKEN"] * 5 + [b"authorization: Bearer tg"]),
+        headers=st.sampled_from([(), (), (b"x-request-id: mine",), (b"te: trailers",)]),
+    ),
+    st.builds(Request, path=st.just(b"/livez"), body=st.just(b""), method=st.just(b"GET")),
+    st.builds(
+        Request, path=st.just(b"/v1/embeddings"), body=st.just(b'{"model":"mini","input":["w1","w2 w3"]}')
+    ),
+)
+
+
+async def stream(harness: Harness, asked: list[Request], cuts: list[int]) -> list[bytes]:
+    """All answers to requests sent as one stream of bytes, cut into segments."""
+    host, port = harness.url[7:].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    raw = b"".join(request.raw(harness.token) for request in asked)
+    edges = [0, *sorted(cut % len(raw) for cut in cuts), len(raw)]
+    try:
+        for start, end in itertools.pairwise(edges):
+            writer.write(raw[start:end])
+            await writer.drain()
+            for _ in range(start % 3):
+                await asyncio.sleep(0)
+        return [await answer(reader) for _ in asked]
+    finally:
+        writer.close()
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    asked=st.lists(plain_requests, min_size=1, max_size=6),
+    cuts=st.lists(st.integers(0, 100_000), max_size=8),
+    is_repeated=st.booleans(),
+)
+async def test_streams_of_requests_are_answered_alike_however_they_are_cut(
+    both: tuple[Harness, Harness], asked: list[Request], cuts: list[int], is_repeated: bool
+) -> None:
+    hot, plain = both
+    asked = asked * 2 if is_repeated else asked
+    assert await stream(hot, asked, cuts) == await stream(plain, asked, cuts)
 
 
 @pytest.fixture
