@@ -126,14 +126,17 @@ class HotRoutes:
             return False
         return True
 
+    def may_wait_again(self, request: HotRequest, known: KnownHead) -> bool:
+        """`may_wait` for a head that is known; False also where it has to be looked at anew."""
+        is_fixed = known.lane is not None or known.route.name is None
+        return is_fixed and self._recall(request, known)
+
     def hear(self, request: HotRequest, body: bytes, known: KnownHead | None = None) -> None:
         """The body is there; with `known` the head is that one again. Never raises."""
         request.more_body = False
         self._steps.count_in()
         try:
-            if known is not None and self._steps.recall(request, known.grant, known.route.endpoint):
-                request.lane = known.lane
-            if request.grant is None:
+            if request.grant is None and not (known is not None and self._recall(request, known)):
                 self._open(request)
             self._enter(request, body)
         except DataPlaneError as error:
@@ -175,6 +178,12 @@ class HotRoutes:
             self._steps.abandon(request)
 
     # ------------------------------------------------------------ in
+
+    def _recall(self, request: HotRequest, known: KnownHead) -> bool:
+        if not self._steps.recall(request, known.grant, known.route.endpoint):
+            return False
+        request.lane = known.lane
+        return True
 
     def _open(self, request: HotRequest) -> None:
         """Everything that needs no body. Raises `DataPlaneError`, uncounted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -17,12 +17,22 @@ if TYPE_CHECKING:
     from serving.gateway.app import GatewayApp
 
 
+class Early(NamedTuple):
+    """A request whose known head came before its body."""
+
+    hot: HotRequest
+    known: KnownHead
+    data: bytes
+    """The head, which the parser has not seen."""
+
+
 class HotConnection(Connection):
     """The ASGI scope of a request is made only when it is known to be needed."""
 
     _hot: HotRequest | None = None
     """The hot request whose body is being read."""
     _body = b""
+    _early: Early | None = None
     _known: KnownHead | None = None
     _begun = 0
     """Messages that began on this connection."""
@@ -96,16 +106,41 @@ class HotConnection(Connection):
     # ------------------------------------------------------------ heads that come again
 
     def data_received(self, data: bytes) -> None:
+        if self._early is not None:
+            self._rest_received(self._early, data)
+            return
         known, again = self._known, None
         if known is not None and self._is_at_rest and self._is_between and not self.flow.write_paused:
             again = known.match(data)
         if known is None or again is None or self.corked.is_closing() or self.corked.is_lingering:
             super().data_received(data)
             return
-        self._ticks, self._is_at_rest = 0, False
         hot = HotRequest(self._routes, self, known.route, again.headers, True)
+        if not again.is_whole and not self._routes.may_wait_again(hot, known):
+            super().data_received(data)
+            return
+        self._ticks, self._is_at_rest = 0, False
         self.cycle, self.on_lost = hot, hot.lose  # type: ignore[assignment]
-        self._routes.hear(hot, again.body, known)
+        if again.is_whole:
+            self._routes.hear(hot, again.body, known)
+        else:
+            self._early = Early(hot, known, data)
+
+    def _rest_received(self, early: Early, data: bytes) -> None:
+        whole = early.data + data
+        again = early.known.match(whole)
+        if again is not None and again.is_whole:
+            self._early = None
+            self._routes.hear(early.hot, again.body, early.known)
+        else:
+            self._parse_early(data)
+
+    def _parse_early(self, data: bytes = b"") -> None:
+        """Something else follows than the whole body: let the parser see everything, as if it had not waited."""
+        early, self._early = self._early, None
+        if early is not None:
+            self.cycle, self.on_lost = None, None  # type: ignore[assignment]
+            super().data_received(early.data + data)
 
     def _remember(self, data: bytes) -> None:
         """`data` was exactly one message."""
@@ -125,7 +160,12 @@ class HotConnection(Connection):
         elif was_between and self._is_between and self._begun == begun + 1:
             self._remember(data)
 
+    def shutdown(self) -> None:
+        self._parse_early()
+        super().shutdown()
+
     def tick(self) -> None:
+        self._parse_early()
         if self._hot is not None:
             self._hand_over()
         super().tick()

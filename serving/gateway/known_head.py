@@ -27,6 +27,8 @@ class Again(NamedTuple):
 
     headers: dict[bytes, bytes]
     body: bytes
+    is_whole: bool
+    """Otherwise the body is still to come: many clients send it in a second segment."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,7 +48,7 @@ class KnownHead:
     """None where each request has to be routed."""
 
     def match(self, data: bytes) -> Again | None:
-        """The request, if `data` is exactly one with this head and its whole body."""
+        """The request, if `data` is exactly one with this head: with its whole body, or without any of it yet."""
         before = self.before
         if not data.startswith(before):
             return None
@@ -57,10 +59,12 @@ class KnownHead:
             return None
         body = data[end + len(self.after) :]
         size = int(digits)
-        if size != len(body) or size > SMALL_BODY_BYTES:
+        if (body and size != len(body)) or size > SMALL_BODY_BYTES:
             return None
         headers = self.headers
-        return Again(headers if digits == self.digits else headers | {LENGTH: digits}, body)
+        return Again(
+            headers if digits == self.digits else headers | {LENGTH: digits}, body, size == len(body)
+        )
 
 
 def cut(head: bytes) -> tuple[bytes, bytes, bytes] | None:

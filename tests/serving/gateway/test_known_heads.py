@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract import KeyEntry, TenantEntry
+from serving.gateway.connections import tick_all
 from serving.gateway.hot import Route
 from serving.gateway.known_head import MAX_HEAD_BYTES, KnownHead, cut
 from serving.gateway.protocols import oip
 from serving.gateway.snapshot import Grant
-from tests.serving.gateway.harness import Harness, echo_body
+from tests.serving.gateway.harness import Harness, echo_body, until
 from tests.serving.gateway.test_http import BODY, Raw, post
 
 HEAD = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nAuthorization: Bearer k\r\n\r\n"
@@ -31,15 +33,16 @@ def known(head: bytes = HEAD) -> KnownHead:
 
 
 def test_the_same_head_with_another_body_is_known() -> None:
-    assert known().match(HEAD + b"12345") == ({b"content-length": b"5", b"host": b"x"}, b"12345")
+    assert known().match(HEAD + b"12345") == ({b"content-length": b"5", b"host": b"x"}, b"12345", True)
     again = known().match(HEAD.replace(b": 5", b": 12") + b"123456789012")
-    assert again == ({b"content-length": b"12", b"host": b"x"}, b"123456789012")
+    assert again == ({b"content-length": b"12", b"host": b"x"}, b"123456789012", True)
+    assert known().match(HEAD) == ({b"content-length": b"5", b"host": b"x"}, b"", False)
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        HEAD,
+        HEAD[:-1],
         HEAD + b"1234",
         HEAD + b"123456",
         HEAD + b"12345" + HEAD + b"12345",
@@ -50,6 +53,7 @@ def test_the_same_head_with_another_body_is_known() -> None:
         HEAD.replace(b": 5", b": ") + b"",
         HEAD.replace(b": 5", b": 5555555") + b"12345",
         HEAD.replace(b": 5", b": 70000") + b"x" * 70_000,
+        HEAD.replace(b": 5", b": 70000"),
         b"",
     ],
 )
@@ -138,3 +142,63 @@ async def test_known_heads_and_others_take_turns(echo: Harness) -> None:
         raw.writer.write(BODY[9:])
         assert (await raw.answer())[0] == 200
     raw.close()
+
+
+async def test_a_known_head_may_come_before_its_body(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    assert await heard(echo, raw) == 200
+    whole = post(echo, BODY)
+    head = whole[: -len(BODY)]
+    for rest in ((BODY,), (BODY[:5], BODY[5:]), (BODY + whole[:30], whole[30:])):
+        await sent_alone(echo, raw, head)
+        for part in rest:
+            raw.writer.write(part)
+        assert [(await raw.answer())[0] for _ in range(1 + (len(rest[0]) > len(BODY)))][-1] == 200
+    raw.close()
+
+
+async def test_a_known_head_whose_body_does_not_come_is_served_by_asgi(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    assert await heard(echo, raw) == 200
+    whole = post(echo, BODY)
+    await sent_alone(echo, raw, whole[: -len(BODY)])
+    tick_all(echo.server.server_state.connections)
+    raw.writer.write(BODY)
+    assert (await raw.answer())[0] == 200
+    raw.close()
+
+
+async def test_a_client_that_leaves_between_head_and_body_is_counted(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    assert await heard(echo, raw) == 200
+    await sent_alone(echo, raw, post(echo, BODY)[: -len(BODY)])
+    raw.close()
+
+    def failed() -> list[dict[str, int]]:
+        totals = echo.gateway._metrics.totals()
+        return [counts.failed for recorder, counts in totals if recorder.labels.model == "echo"]
+
+    await until(lambda: failed() == [{"cancelled": 1}])
+
+
+async def test_a_gateway_that_stops_waits_for_the_body_of_a_known_head(echo: Harness) -> None:
+    raw = await Raw.open(echo)
+    assert await heard(echo, raw) == 200
+    await sent_alone(echo, raw, post(echo, BODY)[: -len(BODY)])
+    for connection in list(echo.server.server_state.connections):
+        connection.shutdown()
+    raw.writer.write(BODY)
+    status, headers, _ = await raw.answer()
+    assert (status, headers["connection"]) == (200, "close")
+    assert await raw.is_closed()
+
+
+async def sent_alone(harness: Harness, raw: Raw, head: bytes) -> None:
+    """Send a head, and wait until the gateway has read it."""
+    raw.writer.write(head)
+    await until(lambda: any(is_reading_body(c) for c in harness.server.server_state.connections))
+
+
+def is_reading_body(connection: Any) -> bool:
+    cycle = connection.cycle
+    return cycle is not None and not cycle.response_complete and bool(cycle.more_body)
