@@ -50,27 +50,29 @@ class RequestSpans:
         if first_chunk_us is not None:
             facts["gen_ai.request.stream"] = True
             facts["gen_ai.response.time_to_first_chunk"] = first_chunk_us / 1e6
-        self._record(visit, facts, "")
+        self._record(visit, facts)
 
     def refused(self, visit: Visit, error: DataPlaneError) -> None:
         facts: dict[str, Attribute] = {"http.response.status_code": error.status}
         for name, value in list(error.numbers.items())[:8]:
             if isinstance(value, int | float | str):
                 facts[f"tidegate.refusal.{name}"] = value
-        self._record(visit, facts, error.code)
+        self._record(visit, facts, error)
 
     def repeated(self, visit: Visit) -> None:
         """The span of an answer that was given before, under the same idempotency key."""
-        self._record(visit, {"tidegate.replayed": True}, "")
+        self._record(visit, {"tidegate.replayed": True})
 
-    def _record(self, visit: Visit, facts: dict[str, Attribute], error: str) -> None:
+    def _record(self, visit: Visit, facts: dict[str, Attribute], error: DataPlaneError | None = None) -> None:
         visit.is_recorded, trace = False, visit.trace
         assert trace is not None
         now_ns = time.time_ns()
         start_ns = now_ns - visit.elapsed_us() * 1000
         name = visit.endpoint if visit.lane is None else f"{visit.endpoint} {visit.lane.model}"
         span = Span(name, trace.trace_id, trace.span_id, trace.parent_id, start_ns, now_ns, "server")
-        span.state, span.error, span.attributes = trace.state, error, _identity(visit) | facts
+        span.state, span.attributes = trace.state, _identity(visit) | facts
+        if error is not None:
+            span.error, span.is_failed = error.code, error.status >= 500
         self._tracing.record(span)
 
 

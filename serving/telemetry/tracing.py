@@ -45,6 +45,8 @@ class Span:
     """W3C `tracestate` of the caller."""
     error: str = ""
     """Code of what went wrong."""
+    is_failed: bool = False
+    """Whether that was on this side: a client's mistake is none of the server's (HTTP semantic conventions)."""
     attributes: dict[str, Attribute] = field(default_factory=dict)
 
 
@@ -127,6 +129,7 @@ class Tracing:
         )
         if span.error:
             made.set_attribute("error.type", span.error)
+        if span.is_failed:
             made.set_status(self._api.StatusCode.ERROR)
         made.end(end_time=span.end_ns)
 

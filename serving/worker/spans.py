@@ -37,7 +37,9 @@ class WorkerSpans:
         run_us = stages.execute_us + stages.interrupted_us
         start_ns = end_ns - (wait_us + run_us + stages.post_us) * 1000
         run_ns = start_ns + wait_us * 1000
-        whole = Span(self._name, parts[1], _span_id(), parts[2], start_ns, end_ns, error=error)
+        whole = Span(
+            self._name, parts[1], _span_id(), parts[2], start_ns, end_ns, error=error, is_failed=bool(error)
+        )
         whole.attributes = self._identity | _facts(stages)
         self._tracing.record(whole)
         for name, begun_ns, over_ns in (

@@ -14,7 +14,7 @@ from serving.gateway.spans import RequestSpans
 from serving.telemetry.tracing import Tracing
 from serving.worker.spans import WorkerSpans
 from serving.worker.testing import EchoWorker
-from tests.serving.gateway.harness import Harness, echo_body, gateway
+from tests.serving.gateway.harness import Harness, echo_body, gateway, until
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
@@ -69,6 +69,7 @@ class Recorded:
                 "name": one.name,
                 "trace": f"{one.context.trace_id:032x}",
                 "id": f"{one.context.span_id:016x}",
+                "is_failed": not one.status.is_unset,
                 "parent": f"{one.parent.span_id:016x}" if one.parent else "",
                 "ms": (one.end_time - one.start_time) / 1e6,
                 **one.attributes,
@@ -127,6 +128,16 @@ async def test_a_refusal_is_a_span_with_its_code(traced: Recorded) -> None:
     await traced.harness.infer(echo_body([1.0], parameters={"timeout": -1}), traceparent=SAMPLED)
     [request] = traced.spans()
     assert (request["error.type"], request["http.response.status_code"]) == ("invalid_request", 400)
+    assert not request["is_failed"]  # the client's mistake
+
+
+async def test_a_refusal_of_ours_is_a_failed_span(traced: Recorded) -> None:
+    harness = traced.harness
+    harness.publish_model("idle", version_id="mv_idle")
+    await until(lambda: "idle" in harness.gateway._snapshot.models)
+    await harness.infer(model="idle", traceparent=SAMPLED)
+    [request] = traced.spans()
+    assert (request["error.type"], request["is_failed"]) == ("model_not_ready", True)
 
 
 async def test_a_repetition_is_a_span_without_a_worker(traced: Recorded) -> None:

@@ -81,12 +81,12 @@ def test_a_span_is_recorded_under_the_ids_that_were_told_to_others() -> None:
 
 def test_a_trace_that_begins_here_has_no_parent() -> None:
     tracing, exporter = in_memory()
-    tracing.record(Span("infer", TRACE, SPAN, "", 1, 2, error="queue_full"))
+    tracing.record(Span("infer", TRACE, SPAN, "", 1, 2, error="engine_failed", is_failed=True))
     [made] = exporter.get_finished_spans()
     assert made.parent is None
     assert made.context is not None and made.context.trace_id == int(TRACE, 16)
-    assert (made.attributes or {})["error.type"] == "queue_full"
-    assert not made.status.is_ok
+    assert (made.attributes or {})["error.type"] == "engine_failed"
+    assert not made.status.is_ok and not made.status.is_unset
 
 
 def test_the_caller_decides_and_else_the_ratio() -> None:
