@@ -8,7 +8,7 @@ first, and a tenant that comes back is lifted to the counters of those who staye
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from math import exp
 
 from serving.contract import SlaClass
@@ -87,12 +87,15 @@ class Account:
         self.owed_s += (used_s - charged_s) / weight
 
 
+_Entry = tuple[float, str, Account]
+
+
 class FairLane:
     """Tenants with work of one class, lowest counter first. Counters only grow, so stale entries sink."""
 
     def __init__(self, queue_of: Callable[[Account], EarliestFirst | FirstComeFirstServed]) -> None:
         self._queue_of = queue_of
-        self._heap: list[tuple[float, str, Account]] = []
+        self._heap: list[_Entry] = []
         self._listed: set[str] = set()
 
     def enlist(self, account: Account) -> None:
@@ -103,29 +106,36 @@ class FairLane:
 
     def lowest(self) -> Account | None:
         """Pop the account with waiting work and the lowest counter; `enlist` it again when done."""
-        heap = self._heap
-        while heap:
-            counter_s, tenant_id, account = heappop(heap)
-            if not self._queue_of(account):
-                self._listed.discard(tenant_id)
-            elif counter_s < account.counter_s:
-                heappush(heap, (account.counter_s, tenant_id, account))
-            else:
-                self._listed.discard(tenant_id)
-                return account
-        return None
+        return self._current(heappop(self._heap)) if self._heap else None
 
     def after(self, account: Account) -> Account | None:
         """The next after `account`, which came from here, was served: often the same once more.
 
         The counters in the heap may be outdated, but never too high.
         """
-        if self._queue_of(account):
-            heap = self._heap
-            if not heap or heap[0][0] > account.counter_s:
+        if not self._queue_of(account).live:
+            return self.lowest()
+        heap = self._heap
+        if not heap or heap[0][0] > account.counter_s:
+            return account
+        self._listed.add(account.tenant_id)
+        return self._current(heappushpop(heap, (account.counter_s, account.tenant_id, account)))
+
+    def _current(self, entry: _Entry) -> Account | None:
+        """The account of a popped entry, or of the first behind it that has work and is up to date."""
+        heap = self._heap
+        while True:
+            counter_s, tenant_id, account = entry
+            if not self._queue_of(account).live:
+                self._listed.discard(tenant_id)
+                if not heap:
+                    return None
+                entry = heappop(heap)
+            elif counter_s < account.counter_s:
+                entry = heappushpop(heap, (account.counter_s, tenant_id, account))
+            else:
+                self._listed.discard(tenant_id)
                 return account
-            self.enlist(account)
-        return self.lowest()
 
     def take(self, account: Account, fits: Callable[[Work], bool]) -> Work | None:
         return self._queue_of(account).take(fits)
@@ -134,7 +144,7 @@ class FairLane:
         self._queue_of(account).remove(work.id)
 
     def relist(self, account: Account) -> None:
-        if self._queue_of(account):
+        if self._queue_of(account).live:
             self.enlist(account)
 
 

@@ -46,6 +46,8 @@ class Forecast:
         self._queued_tokens = 0
         self._bound_of: Limits | None = None
         self._bound_s = (0.0, 0.0, 0.0)
+        self._largest_s = 0.0
+        """No batch is made larger; a single work may be."""
 
     def backlog_s(self, now: float) -> float:
         """Until everything queued and running is done."""
@@ -65,6 +67,9 @@ class Forecast:
     def late(self, lane: Lane, now: float) -> list[Work]:
         """Candidates for `late_by_needing_s`, earliest deadline first."""
         backlog = self.backlogs[lane]
+        self._refresh_bounds(now)
+        if not backlog.is_any_due(now + max(self._largest_s, self._longest_s[lane])):
+            return []
         horizon_s = self._full_batch_s(lane, now) or self._longest_s[lane]
         if not backlog.is_any_due(now + horizon_s):
             return []
@@ -97,14 +102,18 @@ class Forecast:
 
         A queue of R rows and T tokens makes at most `T / limit + R / max_batch_rows + 1` batches.
         """
-        limits = self._sizing.limits_at(now)
-        if limits is not self._bound_of:
-            self._bound_of, self._bound_s = limits, self._bound(limits)
+        self._refresh_bounds(now)
         base_s, row_s, token_s = self._bound_s
         ahead_s = base_s + row_s * self.queued_rows + token_s * self._queued_tokens
         for batch in self.running:
             ahead_s += batch.predicted_s
         return now + alone_s + ahead_s / self._least_share[work.lane] < work.deadline
+
+    def _refresh_bounds(self, now: float) -> None:
+        limits = self._sizing.limits_at(now)
+        if limits is not self._bound_of:
+            self._bound_of, self._bound_s = limits, self._bound(limits)
+            self._largest_s = self._cost.predict_s(self._max_batch_rows, int(limits.efficient))
 
     def _bound(self, limits: Limits) -> tuple[float, float, float]:
         """Seconds for three queues of any kind, and more for each row and each token in them."""

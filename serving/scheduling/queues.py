@@ -18,26 +18,29 @@ _order = count()
 
 
 class EarliestFirst:
-    """A heap by key (a time). Dead entries are swept out once they outnumber the living."""
+    """A heap by key (a time). Dead entries are swept out once they outnumber the living.
 
-    __slots__ = ("_heap", "_live")
+    `live` holds its works by id, for those who only look: cheaper than asking for the length.
+    """
+
+    __slots__ = ("_heap", "live")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Work]] = []
-        self._live: dict[int, Work] = {}
+        self.live: dict[int, Work] = {}
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self.live)
 
     def __contains__(self, work_id: int) -> bool:
-        return work_id in self._live
+        return work_id in self.live
 
     def push(self, key: float, work: Work) -> None:
         heappush(self._heap, (key, next(_order), work))
-        self._live[work.id] = work
+        self.live[work.id] = work
 
     def peek(self) -> Work | None:
-        heap, live = self._heap, self._live
+        heap, live = self._heap, self.live
         while heap:
             work = heap[0][2]
             if live.get(work.id) is work:
@@ -51,36 +54,36 @@ class EarliestFirst:
         if work is None or not fits(work):
             return None
         heappop(self._heap)
-        del self._live[work.id]
+        del self.live[work.id]
         return work
 
     def remove(self, work_id: int) -> None:
-        self._live.pop(work_id, None)
-        if len(self._heap) > 2 * len(self._live) + 64:
-            self._heap = [entry for entry in self._heap if self._live.get(entry[2].id) is entry[2]]
+        self.live.pop(work_id, None)
+        if len(self._heap) > 2 * len(self.live) + 64:
+            self._heap = [entry for entry in self._heap if self.live.get(entry[2].id) is entry[2]]
             heapify(self._heap)
 
 
 class FirstComeFirstServed:
-    """A deque that lets small work behind the head fill the gap the head does not fit into."""
+    """A deque that lets small work behind the head fill the gap the head does not fit into; `live` as above."""
 
-    __slots__ = ("_live", "_lookahead", "_queue")
+    __slots__ = ("_lookahead", "_queue", "live")
 
     def __init__(self, lookahead: int) -> None:
         self._queue: deque[Work] = deque()
-        self._live: dict[int, Work] = {}
+        self.live: dict[int, Work] = {}
         self._lookahead = lookahead
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self.live)
 
     def push(self, work: Work) -> None:
         self._queue.append(work)
-        self._live[work.id] = work
+        self.live[work.id] = work
 
     def take(self, fits: Callable[[Work], bool]) -> Work | None:
         """Pop the first of the next few that fits."""
-        queue, live = self._queue, self._live
+        queue, live = self._queue, self.live
         position = 0
         while position < self._lookahead and position < len(queue):
             work = queue[position]
@@ -95,6 +98,6 @@ class FirstComeFirstServed:
         return None
 
     def remove(self, work_id: int) -> None:
-        self._live.pop(work_id, None)
-        if len(self._queue) > 2 * len(self._live) + 64:
-            self._queue = deque(work for work in self._queue if self._live.get(work.id) is work)
+        self.live.pop(work_id, None)
+        if len(self._queue) > 2 * len(self.live) + 64:
+            self._queue = deque(work for work in self._queue if self.live.get(work.id) is work)

@@ -137,7 +137,7 @@ class Scheduler:
         if wait_until is not None:
             return wait_until
         starved = self._starved_lane()
-        if self._waiting.interactive and starved is None:
+        if self._waiting.interactive.live and starved is None:
             return self._urgent_or_filled(now)
         return self._bulk(now, starved)
 
@@ -149,7 +149,7 @@ class Scheduler:
         running.boundaries += 1
         if self._waiting.demoted and not running.is_urgent:
             self._waiting.promote(now)
-        if running.is_urgent or not self._waiting.interactive or running.works[0].is_suspect:
+        if running.is_urgent or not self._waiting.interactive.live or running.works[0].is_suspect:
             return None
         self._expire(now)
         first = self._waiting.interactive.peek()
@@ -193,7 +193,7 @@ class Scheduler:
     @property
     def has_urgent(self) -> bool:
         """Whether `urgent_batch` is worth asking; readable without the lock, at most one pause out of date."""
-        return bool(self._waiting.interactive or self._waiting.demoted)
+        return bool(self._waiting.interactive.live or self._waiting.demoted)
 
     @property
     def queued_rows(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 
 from serving.scheduling.cost import CostModel
 from serving.scheduling.draft import Draft
@@ -37,8 +38,8 @@ class Waiting:
         self.demoted: deque[Account] = deque()
         """Tenants with demoted works, each once; those without leave when it is their turn."""
         self._lanes: dict[Lane, FairLane] = {
-            "standard": FairLane(lambda account: account.standard),
-            "batch": FairLane(lambda account: account.batch),
+            "standard": FairLane(attrgetter("standard")),
+            "batch": FairLane(attrgetter("batch")),
         }
 
     def add(self, work: Work, account: Account, alone_s: float, now: float) -> None:
@@ -62,7 +63,8 @@ class Waiting:
 
     def withdraw(self, work: Work) -> None:
         """Take a work that will not run out of its lane."""
-        account = self._dequeue(work)
+        account = self._fairness.of(work.tenant_id)
+        self._dequeue(work, account)
         account.bucket_s += work.spent_s
         if work.lane == "interactive":
             self.interactive.remove(work.id)
@@ -99,7 +101,7 @@ class Waiting:
     def pick_urgent(self, draft: Draft) -> None:
         """Fill a batch with interactive work, earliest deadline first."""
         while not draft.is_full and (work := self.interactive.take(draft.fits)) is not None:
-            self._pick(work, draft)
+            self._pick(work, self._fairness.of(work.tenant_id), draft)
 
     def pick_fair(self, draft: Draft, name: Lane) -> None:
         """Take from the tenant with the lowest counter until the batch is full or little else fits."""
@@ -115,16 +117,16 @@ class Waiting:
                 account = lane.lowest() if len(misses) < self._policy.lookahead else None
                 continue
             self._fairness.served(account)
-            if self._pick(work, draft):
+            if self._pick(work, account, draft):
                 misses.append(account)
                 break
             account = lane.after(account)
         for account in misses:
             lane.relist(account)
 
-    def _pick(self, work: Work, draft: Draft) -> bool:
+    def _pick(self, work: Work, account: Account, draft: Draft) -> bool:
         """True when the batch is full now."""
-        account = self._dequeue(work)
+        self._dequeue(work, account)
         draft.add(work)
         work.charged_s = charged_s = self._cost.charge_s(work.rows, work.tokens, self._max_batch_rows)
         account.charge(charged_s, work.weight)
@@ -138,14 +140,12 @@ class Waiting:
         work.spent_s = alone_s if is_contended else self._cost.marginal_s(work.rows, work.tokens)
         account.bucket_s -= work.spent_s
 
-    def _dequeue(self, work: Work) -> Account:
+    def _dequeue(self, work: Work, account: Account) -> None:
         """Forget a work that left its lane."""
         del self.works[work.id]
         if work.max_wait_s <= 0.0:
             self.eager -= 1
         self._forecast.left(work)
-        account = self._fairness.of(work.tenant_id)
         account.unqueue(work)
         if work.is_demoted:
             account.demoted.remove(work.id)
-        return account
