@@ -285,6 +285,7 @@ def _slices(item: EngineInput, limit: int) -> Iterator[EngineInput]:
             stop - start,
             {name: Tensor(kind, array[first:last]) for name, (kind, array) in item.tensors.items()},
             item.row_tokens[start:stop],
+            row_units=item.row_units,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
@@ -26,6 +27,21 @@ def check(item: EngineInput, specs: Sequence[TensorSpec]) -> None:
         raise InvalidTensor(f"{name} {problem}; inputs are {', '.join(declared)}", param=name)
     for name, tensor in item.tensors.items():
         _check_tensor(name, tensor, declared[name])
+    item.row_units = _row_units(item, specs)
+
+
+def _row_units(item: EngineInput, specs: Sequence[TensorSpec]) -> int:
+    """Elements of one row over those of a sample's, rounded up; 1 where every size is declared.
+
+    What a batch costs grows with the sizes of its rows, not with their number alone: so the cost model
+    counts these as it counts tokens.
+    """
+    free = [spec for spec in specs if -1 in spec.shape[1:]]
+    if not free:
+        return 1
+    elements = sum(math.prod(item.tensors[spec.name].array.shape[1:]) for spec in free)
+    usual = sum(math.prod(_FREE_SIZE if size == -1 else size for size in spec.shape[1:]) for spec in free)
+    return max(1, -(-elements // max(1, usual)))
 
 
 def _check_tensor(name: str, tensor: Tensor, spec: TensorSpec) -> None:
@@ -51,10 +67,13 @@ def run_by_shape(inputs: Sequence[EngineInput], forward: Forward) -> Generator[N
     return outcomes
 
 
-def executed_rows(inputs: Sequence[EngineInput], least: int) -> int:
-    """Rows that `run_by_shape` has the device work on, when it fills each group up to `least` rows."""
-    groups = _by_shape(inputs)
-    return sum(max(least, sum(inputs[index].rows for index in indices)) for indices in groups)
+def executed_tokens(inputs: Sequence[EngineInput], least: int) -> int:
+    """What `run_by_shape` has the device work on, when it fills each group up to `least` rows."""
+    executed = 0
+    for indices in _by_shape(inputs):
+        rows = sum(inputs[index].rows for index in indices)
+        executed += max(least, rows) * inputs[indices[0]].row_units
+    return executed
 
 
 def _by_shape(inputs: Sequence[EngineInput]) -> list[list[int]]:

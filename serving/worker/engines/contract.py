@@ -79,11 +79,13 @@ class EngineInput:
     row_tokens: tuple[int, ...] = ()
     stream: StreamGate | None = None
     """Set when the client wants the answer in parts. An engine that cannot just answers as a whole."""
+    row_units: int = 1
+    """How much more one row is than one of the smallest size, where a model's sizes are free; set by `check`."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of all rows; an engine without tokens counts one per row."""
-        return sum(self.row_tokens) if self.row_tokens else self.rows
+        """Tokens of all rows; an engine without tokens counts one per row, or more for large rows."""
+        return sum(self.row_tokens) if self.row_tokens else self.rows * self.row_units
 
 
 @dataclass(slots=True)

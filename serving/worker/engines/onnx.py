@@ -62,7 +62,7 @@ class OnnxEngine:
         return (yield from batching.run_by_shape(inputs, self._forward))
 
     def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
-        return batching.executed_rows(inputs, self._fixed_rows or 1)
+        return batching.executed_tokens(inputs, self._fixed_rows or 1)
 
     def notes(self) -> tuple[str, ...]:
         return ()

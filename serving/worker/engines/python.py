@@ -81,7 +81,7 @@ class PythonEngine:
         return (yield from batching.run_by_shape(inputs, self._forward))
 
     def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
-        return sum(item.rows for item in inputs)
+        return sum(item.tokens for item in inputs)
 
     def notes(self) -> tuple[str, ...]:
         return ()

@@ -95,7 +95,7 @@ class TensorEngine:
         return (yield from batching.run_by_shape(inputs, self._forward))
 
     def executed_tokens(self, inputs: Sequence[EngineInput]) -> int:
-        return batching.executed_rows(inputs, self._range.least)
+        return batching.executed_tokens(inputs, self._range.least)
 
     def notes(self) -> tuple[str, ...]:
         return ()
