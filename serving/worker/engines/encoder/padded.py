@@ -17,6 +17,7 @@ from serving.worker.engines.encoder import transformer
 from serving.worker.engines.encoder.heads import classification_outputs, classify, embedding_outputs
 from serving.worker.engines.encoder.rectangles import Rectangle, cut, cut_exactly, filled
 from serving.worker.engines.encoder.settings import EncoderSettings
+from serving.worker.engines.encoder.transfer import Fetch, transfer_for
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +49,7 @@ class PaddedEncoder:
         self._is_exact = is_exact
         self._settings = settings
         self._device = device
+        self._transfer = transfer_for(device)
         self._model = model
         self._reason = reason
         self._padding_id = int(settings.config.get("pad_token_id") or 0)
@@ -98,28 +100,25 @@ class PaddedEncoder:
     ) -> Generator[None, None, dict[str, Tensor]]:
         given = np.concatenate(ids)
         sizes = np.asarray(lengths, np.int64)
-        outputs: np.ndarray | None = None
-        for number, rectangle in enumerate(self._cut(lengths)):
-            if number:
+        fetches: list[tuple[Rectangle, Fetch]] = []
+        for rectangle in self._cut(lengths):
+            # On a GPU a rectangle is only queued by then: copies of the next overlap its execution.
+            if fetches and self._device.type == "cpu":
                 yield
             ids_and_mask = filled(rectangle, given, sizes, self._padding_id, self._least_rows)
-            rows = self._forward(*ids_and_mask)[: len(rectangle.rows)]
-            if outputs is None:
-                outputs = np.empty((len(sizes), rows.shape[1]), rows.dtype)
-            outputs[rectangle.rows] = rows
-        assert outputs is not None  # a batch has rows
-        return self._outputs(outputs)
+            rows = self._forward(*ids_and_mask)
+            fetches.append((rectangle, self._transfer.to_host(rows)))
+        return self._outputs(_gathered(fetches, len(sizes)))
 
     def _cut(self, lengths: Sequence[int]) -> list[Rectangle]:
         return cut_exactly(lengths) if self._is_exact else cut(lengths, self._settings.max_tokens)
 
     @torch.inference_mode()
-    def _forward(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        tokens = torch.from_numpy(ids).to(self._device)
-        weight = torch.from_numpy(mask).to(self._device)
+    def _forward(self, ids: np.ndarray, mask: np.ndarray) -> torch.Tensor:
+        tokens, weight = self._transfer.to_device([ids, mask])
         result = self._compiled(input_ids=tokens, attention_mask=weight)
         if self._settings.task == "classification":
-            return result.logits.float().cpu().numpy()
+            return result.logits.float()
         states = result.last_hidden_state.float()
         if self._settings.pooling == "cls":
             pooled = states[:, 0]
@@ -127,12 +126,21 @@ class PaddedEncoder:
             pooled = (states * weight[:, :, None]).sum(1) / weight.sum(1, keepdim=True)
         if self._settings.normalize:
             pooled = F.normalize(pooled, dim=1)
-        return pooled.cpu().numpy()
+        return pooled
 
     def _outputs(self, rows: np.ndarray) -> dict[str, Tensor]:
         if self._settings.task == "classification":
             return classify(rows, self._settings.labels)
         return {"embedding": Tensor("FP32", rows)}
+
+
+def _gathered(fetches: Sequence[tuple[Rectangle, Fetch]], rows: int) -> np.ndarray:
+    """[rows, numbers] in the order that rows were given in."""
+    parts = [fetch()[: len(rectangle.rows)] for rectangle, fetch in fetches]
+    outputs = np.empty((rows, parts[0].shape[1]), parts[0].dtype)
+    for (rectangle, _), part in zip(fetches, parts, strict=True):
+        outputs[rectangle.rows] = part
+    return outputs
 
 
 def _compiled(model: Any, device: torch.device) -> Any:

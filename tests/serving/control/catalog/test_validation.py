@@ -120,3 +120,9 @@ def test_only_the_tables_moves_are_made(make_version: Callable[..., Version], ol
     else:
         with pytest.raises(Conflict):
             move(row, new)  # type: ignore[arg-type]
+
+
+def test_what_the_engine_says_of_its_execution_is_kept(validating: Version) -> None:
+    assert actions.record_validation(report(validating, notes=("Packed: rows run behind each other.",)))
+    row = Version.objects.get(pk=validating.pk)
+    assert row.notes == ["Packed: rows run behind each other."]
