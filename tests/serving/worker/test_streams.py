@@ -177,7 +177,10 @@ async def test_the_engine_makes_no_more_chunks_than_there_is_credit_for(socket_p
         await link.answer(asked)
 
 
-async def test_a_stalled_stream_does_not_hold_up_its_neighbours_in_the_batch(socket_path: str) -> None:
+async def test_a_stalled_stream_lets_urgent_work_run(
+    socket_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "CONTENDED_STALL_S", 60.0)
     engine = Watched()
     async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
         await link.hello()
