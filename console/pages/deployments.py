@@ -48,7 +48,11 @@ class DeployForm(ActionForm):
         help_text=gettext_lazy("cpu, cuda (any accelerator of a host) or cuda:N."),
     )
     threads = forms.IntegerField(
-        label=gettext_lazy("Threads of each replica"), min_value=1, max_value=256, initial=1
+        label=gettext_lazy("Threads of each replica"),
+        min_value=1,
+        max_value=256,
+        required=False,
+        help_text=gettext_lazy("Empty takes what the version was measured with."),
     )
 
     def __init__(self, model: Model, *args: Any, **kwargs: Any) -> None:

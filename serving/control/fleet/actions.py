@@ -20,9 +20,17 @@ MAX_REPLICAS = 256
 
 @transaction.atomic
 def deploy(
-    *, by: Actor, model: Model, version: Version, replicas: int = 1, device: str = "cpu", threads: int = 1
+    *,
+    by: Actor,
+    model: Model,
+    version: Version,
+    replicas: int = 1,
+    device: str = "cpu",
+    threads: int | None = None,
 ) -> Deployment:
     """Serve `version` with so many replicas on `cpu`, `cuda` or `cuda:N`.
+
+    `threads` None takes the version's own option, which its measurements are of.
 
     Raises `Conflict` when the version is not ready or the model is deployed already, `Invalid` by field.
     """
@@ -31,6 +39,7 @@ def deploy(
     model = Model.objects.select_for_update(no_key=True).get(pk=model.pk)
     _check_version(model, version)
     _check_count(replicas)
+    threads = int(version.options.get("threads", 1)) if threads is None else threads
     if Deployment.objects.filter(model=model, state="active").exists():
         raise Conflict(f"{model.name} is deployed already: scale it, switch its version, or stop it first.")
     deployment = Deployment(

@@ -82,6 +82,16 @@ def test_a_deploy_places_and_publishes_at_once(
         assert AuditEvent.objects.filter(action="deployment.created", target_id=deployment.pk).count() == 1
 
 
+def test_threads_are_those_the_version_was_measured_with_unless_told_otherwise(
+    operator: Actor, make_version: MakeVersion
+) -> None:
+    version = make_version(options={"threads": 3})
+    deployment = deploy(by=operator, model=version.model, version=version)
+    assert deployment.threads == 3
+    stop_deployment(by=operator, deployment=deployment)
+    assert deploy(by=operator, model=version.model, version=version, threads=2).threads == 2
+
+
 def test_without_a_host_the_deployment_says_why_and_is_placed_when_one_appears(
     operator: Actor, make_version: MakeVersion, make_host: MakeHost
 ) -> None:
