@@ -65,7 +65,7 @@ class Gateway:
         self._router = Router(self._snapshot, self._metrics)
         self._tokenisers = Tokenisers()
         self._outbox = ReportOutbox(seam, settings.name, settings.state_dir / "reports.jsonl")
-        self._usage = Usage(self._outbox.put)
+        self._usage = Usage(self._outbox, settings.state_dir)
         self._frames = FramePublisher(self._metrics, settings.name, settings.valkey_url)
         self.inference = Inference(
             Authenticator(self._snapshot, settings.key_pepper),
@@ -92,7 +92,8 @@ class Gateway:
 
     async def start(self) -> None:
         """Load what is known (seam or last-good file) and go to work; ready or not, it never fails."""
-        await self._outbox.start()
+        await self._outbox.start(self._usage.recover())
+        self._usage.start()
         await self.follower.start()
         self._run(self._note_loaded())
         self._run(self.inference.dispatcher.watch_deadlines())
@@ -108,11 +109,12 @@ class Gateway:
         self.drain()
         self._amendments.stop()
         self.inference.dispatcher.close()
-        self._usage.flush()
+        self._usage.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._outbox.stop()
+        self._usage.close()
         await self.follower.stop()
         await self._frames.close()
         await self._replays.close()

@@ -297,10 +297,7 @@ class Inference:
             stages, times.gateway_us, times.total_us, payload.rows, payload.tokens, first_chunk_us
         )
         used = self._usage.of(lane, pending.key_id, time.time())
-        used.requests += 1
-        used.rows += payload.rows
-        used.tokens += payload.tokens
-        used.device_us += stages.device_us
+        used.count_answer(payload.rows, payload.tokens, stages.device_us)
         if visit.is_recorded and self.spans is not None:
             self.spans.answered(visit, answer, times, first_chunk_us)
         if visit.fallback is not None:
@@ -320,16 +317,15 @@ class Inference:
             return
         lane.series.failed(error.code)
         used = self._usage.of(lane, grant.key.id, time.time())
-        used.requests += 1
         if isinstance(error, ClientClosedRequest):
-            used.cancelled += 1
+            used.count_cancellation()
         else:
-            used.failed += 1
+            used.count_failure()
 
     def _account_late(self, pending: Pending, stages: Stages) -> None:
         """Device time of a request that failed or that nobody waits for: it was used all the same."""
         pending.lane.series.used(stages.device_us)
-        self._usage.of(pending.lane, pending.key_id, time.time()).device_us += stages.device_us
+        self._usage.of(pending.lane, pending.key_id, time.time()).add_device_time(stages.device_us)
 
 
 def check_media(headers: dict[bytes, bytes]) -> None:

@@ -1,15 +1,43 @@
-"""What every key used, per minute: added up here, handed to the report outbox every two seconds."""
+"""What every key used, per minute: added up here, handed over every two seconds, and lost with no process.
+
+The sums live in a journal (`usage_journal`) that a `kill -9` leaves behind. They are handed over as reports that
+carry numbers of their own, one generation after the other was delivered; while the seam is away, they add up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from serving.contract import SlaClass, UsageReport, UsageRow
+import msgspec
+import structlog
+
+from serving.contract import Report, SlaClass, UsageReport, UsageRow
 from serving.gateway.routing import Lane
+from serving.gateway.usage_journal import COUNTS, Cells, Generation, JournalFile, Slot
+
+log = structlog.get_logger("tidegate.gateway.usage")
 
 _US_PER_HOUR = 3_600_000_000
 MAX_RESTS = 100_000
+ROWS_PER_REPORT = 500
+MAX_REPORTS = 1024
+"""Of one generation: they are numbered `generation × MAX_REPORTS + 0, 1, …`."""
+MAX_OPEN = 3000
+"""With more sums open they are handed over at once, in memory: the journal's files have no room for two more."""
+
+
+class Outbox(Protocol):
+    """`ReportOutbox`, as far as usage is concerned. Nothing blocks."""
+
+    @property
+    def process(self) -> str: ...
+
+    def put(self, body: UsageReport) -> None: ...
+
+    def put_numbered(self, reports: list[Report]) -> None: ...
+
+    def holds(self, process: str) -> bool: ...
 
 
 class Account(NamedTuple):
@@ -23,71 +51,198 @@ class Account(NamedTuple):
 
 
 class Used:
-    """Sums of one minute and account since the last flush."""
+    """Sums of one minute and account since they were last handed over. The cells may be those of a file."""
 
-    __slots__ = ("cancelled", "device_us", "failed", "price", "requests", "rows", "tokens")
+    __slots__ = ("_cells",)
 
-    def __init__(self, price_micro_per_device_hour: int) -> None:
-        self.requests = self.failed = self.cancelled = 0
-        self.rows = self.tokens = self.device_us = 0
-        self.price = price_micro_per_device_hour
+    def __init__(self, cells: Cells, price_micro_per_device_hour: int) -> None:
+        self._cells = cells
+        cells[6] = price_micro_per_device_hour
+
+    def count_answer(self, rows: int, tokens: int, device_us: int) -> None:
+        cells = self._cells
+        cells[0] += 1
+        cells[3] += rows
+        cells[4] += tokens
+        cells[5] += device_us
+
+    def count_failure(self) -> None:
+        self._cells[0] += 1
+        self._cells[1] += 1
+
+    def count_cancellation(self) -> None:
+        self._cells[0] += 1
+        self._cells[2] += 1
+
+    def add_device_time(self, device_us: int) -> None:
+        """Device time of a request that was counted otherwise, or will be."""
+        self._cells[5] += device_us
+
+    @property
+    def counts(self) -> list[int]:
+        """requests, failed, cancelled, rows, tokens, device µs, price."""
+        return list(self._cells)
+
+    @property
+    def requests(self) -> int:
+        return self._cells[0]
+
+    @property
+    def failed(self) -> int:
+        return self._cells[1]
+
+    @property
+    def cancelled(self) -> int:
+        return self._cells[2]
+
+    @property
+    def rows(self) -> int:
+        return self._cells[3]
+
+    @property
+    def tokens(self) -> int:
+        return self._cells[4]
+
+    @property
+    def rows(self) -> int:
+        return self._cells[3]
+
+    @property
+    def device_us(self) -> int:
+        return self._cells[5]
 
 
 class Usage:
-    """`put` takes reports over; it must not block (`ReportOutbox.put`)."""
+    """`start()` before anything is counted; `stop()` hands over what is left."""
 
-    def __init__(self, put: Callable[[UsageReport], None]) -> None:
-        self._put = put
+    def __init__(self, outbox: Outbox, directory: Path | None = None) -> None:
+        """Without a directory sums live in memory alone."""
+        self._outbox = outbox
+        self._directory = directory
+        self._process = f"{outbox.process}:u"
+        self._files: list[JournalFile] = []
+        self._closing: list[JournalFile] = []
+        self._number = 0
+        self._is_on_its_way = False
+        """Whether the generation before is handed over, and not yet known to be delivered."""
         self._open: dict[tuple[int, Account], Used] = {}
         self._rests: dict[Account, int] = {}
-        self._near: dict[tuple[Lane, str, int], Used] = {}
-        """The same sums where they are found in a third of the time; until the next flush."""
+
+    def recover(self) -> list[Report]:
+        """What a killed process left, under its numbers. Until `start` a second call finds it again."""
+        if self._directory is None:
+            return []
+        try:
+            self._files = [JournalFile(self._directory / f"usage-{turn}.journal") for turn in (0, 1)]
+        except OSError as error:
+            log.error("usage.not_journalled", path=str(self._directory), error=str(error))
+            return []
+        left = [found for file in self._files if (found := _found(file))]
+        return [report for generation in left for report in self._reports(*generation)]
+
+    def start(self) -> None:
+        """Begin anew; what was recovered must be safe elsewhere."""
+        for file in self._files:
+            file.begin(self._process, 0)
+        self._next_generation()
 
     def of(self, lane: Lane, key_id: str, now: float) -> Used:
         """The sums to add to. `now` is Unix time."""
-        minute = int(now) // 60 * 60
-        used = self._near.get((lane, key_id, minute))
-        if used is None:
-            used = self._near[lane, key_id, minute] = self._find(lane, key_id, minute)
-        return used
-
-    def _find(self, lane: Lane, key_id: str, minute: int) -> Used:
         account = Account(lane.tenant_id, key_id, lane.model, lane.version.id, lane.profile.sla_class)
-        key = (minute, account)
+        key = (int(now) // 60 * 60, account)
         used = self._open.get(key)
         if used is None:
-            used = self._open[key] = Used(lane.version.price_micro_per_device_hour)
+            used = self._open[key] = Used(self._cells(*key), lane.version.price_micro_per_device_hour)
         return used
 
     def flush(self) -> None:
-        """Hand over everything since the last flush."""
+        """Hand over everything since the last time, unless that is still on its way."""
+        self._forget_delivered()
         if not self._open:
             return
-        taken, self._open = self._open, {}
-        self._near.clear()
-        self._put(UsageReport(rows=tuple(self._row(*key, used) for key, used in taken.items())))
+        if not self._files or len(self._open) > MAX_OPEN:
+            self._outbox.put(UsageReport(rows=tuple(self._row(slot) for slot in self._taken())))
+            self._restart_generation()
+        elif not self._is_on_its_way:
+            self._hand_over()
+            self._next_generation()
         if len(self._rests) > MAX_RESTS:
             self._rests.clear()  # each is worth less than a millionth of the currency
 
-    def _row(self, minute: int, account: Account, used: Used) -> UsageRow:
+    def stop(self) -> None:
+        """Hand over what is left, whatever is on its way; later usage is counted in memory."""
+        if self._open and self._files:
+            self._hand_over()
+        self._closing, self._files = self._files, []
+        self._is_on_its_way = False
+        self.flush()
+
+    def close(self) -> None:
+        """After the outbox has delivered or saved everything: nothing is left to be found."""
+        for file in self._closing:
+            file.begin(self._process, 0)
+
+    def _forget_delivered(self) -> None:
+        """At once: found again long after, it would be counted twice, for numbers are not remembered forever."""
+        if self._is_on_its_way and not self._outbox.holds(self._process):
+            self._is_on_its_way = False
+            self._files[(self._number + 1) % 2].begin(self._process, 0)
+
+    def _hand_over(self) -> None:
+        self._is_on_its_way = True
+        self._outbox.put_numbered(self._reports(self._process, self._number, self._taken()))
+
+    def _taken(self) -> list[Slot]:
+        taken, self._open = self._open, {}
+        return [Slot([str(minute), *account], used.counts) for (minute, account), used in taken.items()]
+
+    def _next_generation(self) -> None:
+        self._number += 1
+        self._restart_generation()
+
+    def _restart_generation(self) -> None:
+        if self._files:
+            self._files[self._number % 2].begin(self._process, self._number)
+
+    def _cells(self, minute: int, account: Account) -> Cells:
+        cells = self._files[self._number % 2].add([str(minute), *account]) if self._files else None
+        return [0] * COUNTS if cells is None else cells
+
+    # -------------------------------------------------------------------- rows
+
+    def _reports(self, process: str, number: int, slots: list[Slot]) -> list[Report]:
+        rows = [self._row(slot) for slot in slots]
+        chunks = [rows[start : start + ROWS_PER_REPORT] for start in range(0, len(rows), ROWS_PER_REPORT)]
+        return [
+            Report(process, number * MAX_REPORTS + index, UsageReport(rows=tuple(chunk)))
+            for index, chunk in enumerate(chunks)
+        ]
+
+    def _row(self, slot: Slot) -> UsageRow:
+        minute, tenant_id, key_id, model, version_id, sla_class = slot.identity
+        requests, failed, cancelled, rows, tokens, device_us, price = slot.counts
+        account = Account(tenant_id, key_id, model, version_id, sla_class)  # type: ignore[arg-type]
         return UsageRow(
-            minute=minute,
-            tenant_id=account.tenant_id,
-            key_id=account.key_id,
-            model=account.model,
-            version_id=account.version_id,
-            sla_class=account.sla_class,
-            requests=used.requests,
-            failed=used.failed,
-            cancelled=used.cancelled,
-            rows=used.rows,
-            tokens=used.tokens,
-            device_us=used.device_us,
-            cost_micro=self._cost(account, used),
+            minute=int(minute),
+            **account._asdict(),
+            requests=requests,
+            failed=failed,
+            cancelled=cancelled,
+            rows=rows,
+            tokens=tokens,
+            device_us=device_us,
+            cost_micro=self._cost(account, device_us * price),
         )
 
-    def _cost(self, account: Account, used: Used) -> int:
+    def _cost(self, account: Account, worth: int) -> int:
         """Micro-units; the rest below one goes into the account's next row, so that sums stay exact."""
-        rest = self._rests.get(account, 0)
-        cost, self._rests[account] = divmod(used.device_us * used.price + rest, _US_PER_HOUR)
+        cost, self._rests[account] = divmod(worth + self._rests.get(account, 0), _US_PER_HOUR)
         return cost
+
+
+def _found(file: JournalFile) -> Generation | None:
+    try:
+        return file.found()
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        log.error("usage.journal_unreadable", error=str(error))
+        return None

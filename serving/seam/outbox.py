@@ -96,14 +96,29 @@ class ReportOutbox:
             self._waiting[_slot(body)] = body
         self._wake.set()
 
+    def put_numbered(self, reports: Sequence[Report]) -> None:
+        """Take over reports that have numbers of another process's name: whoever made them keeps them safe."""
+        self._sent += reports
+        self._wake.set()
+
+    def holds(self, process: str) -> bool:
+        """Whether reports of that name are not yet known to be delivered."""
+        return any(report.process == process for report in self._sent)
+
     @property
     def pending(self) -> int:
         """Reports and usage rows not yet known to be delivered."""
         return len(self._sent) + len(self._waiting) + len(self._usage)
 
-    async def start(self) -> None:
-        """Take over what an earlier start left behind, then deliver in the background."""
+    async def start(self, inherited: Sequence[Report] = ()) -> None:
+        """Take over what an earlier start left behind, then deliver in the background.
+
+        `inherited` is on disk here too when this returns.
+        """
         self.recover()
+        if inherited:
+            self._sent += inherited
+            await self._save()
         self._task = asyncio.create_task(self._deliver_forever())
 
     def recover(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.contract import ProfileEntry, UsageReport, VersionEntry
+from serving.contract import ProfileEntry, Report, UsageReport, UsageRow, VersionEntry
 from serving.gateway.metrics import MAX_SERIES, OTHER, Metrics
 from serving.gateway.routing import Lane
 from serving.gateway.usage import Usage
@@ -34,6 +34,33 @@ def stages(device_us: int = 100, **fields: int) -> Stages:
         batch_tokens=4,
         close="full",
     )
+
+
+class Outbox:
+    """Takes everything and delivers nothing until it is told to."""
+
+    process = "gateway:test"
+
+    def __init__(self) -> None:
+        self.reports: dict[tuple[str, int], UsageReport] = {}
+        self.waiting: set[str] = set()
+
+    @property
+    def rows(self) -> list[UsageRow]:
+        return [row for report in self.reports.values() for row in report.rows]
+
+    def put(self, body: UsageReport) -> None:
+        self.reports["plain", len(self.reports)] = body
+
+    def put_numbered(self, reports: list[Report]) -> None:
+        """Idempotent by name and number, as the seam is."""
+        for report in reports:
+            assert isinstance(report.body, UsageReport)
+            self.reports.setdefault((report.process, report.sequence), report.body)
+            self.waiting.add(report.process)
+
+    def holds(self, process: str) -> bool:
+        return process in self.waiting
 
 
 def lane(metrics: Metrics) -> Lane:
@@ -79,31 +106,31 @@ def test_wrong_predictions_and_padding_add_up() -> None:
 
 @given(device_us=st.lists(st.integers(0, 10_000_000), max_size=50), cuts=st.integers(1, 5))
 def test_money_is_exact_however_it_is_cut(device_us: list[int], cuts: int) -> None:
-    reports: list[UsageReport] = []
-    usage, metrics = Usage(reports.append), Metrics()
+    outbox = Outbox()
+    usage, metrics = Usage(outbox), Metrics()
     one = lane(metrics)
     live = 0
     for index, used_us in enumerate(device_us):
-        usage.of(one, "key_a", 1000.0 + index).device_us += used_us
+        usage.of(one, "key_a", 1000.0 + index).add_device_time(used_us)
         one.series.used(used_us)
         if index % cuts == 0:
             usage.flush()
             live += sum(series.cost_micro for series in metrics.take())
     usage.flush()
     live += sum(series.cost_micro for series in metrics.take())
-    rows = [row for report in reports for row in report.rows]
+    rows = outbox.rows
     exact = sum(device_us) * PRICE // 3_600_000_000
     assert sum(row.cost_micro for row in rows) == exact == live
     assert sum(row.device_us for row in rows) == sum(device_us)
 
 
 def test_usage_is_kept_by_minute() -> None:
-    reports: list[UsageReport] = []
-    usage = Usage(reports.append)
+    outbox = Outbox()
+    usage = Usage(outbox)
     for now in (59.9, 60.0, 119.0, 120.0):
-        usage.of(lane(Metrics()), "key_a", now).requests += 1
+        usage.of(lane(Metrics()), "key_a", now).count_failure()
     usage.flush()
-    assert {row.minute: row.requests for row in reports[0].rows} == {0: 1, 60: 2, 120: 1}
+    assert {row.minute: row.requests for row in outbox.rows} == {0: 1, 60: 2, 120: 1}
 
 
 def test_unknown_models_fold_into_one_series() -> None:

@@ -244,3 +244,18 @@ async def until_spooled(spool: Path, requests: int) -> None:
 def spooled_rows(spool: Path) -> list[dict[str, int]]:
     lines = spool.read_bytes().splitlines() if spool.exists() else []
     return [row for line in lines for row in json.loads(line)["body"]["rows"]]
+
+
+async def test_numbered_reports_keep_their_numbers_and_count_once(seam: MemorySeam, spool: Path) -> None:
+    numbered = [Report("gateway-0:u", 1024, usage()), Report("gateway-0:u", 1025, usage())]
+    seam.is_down = True
+    outbox = ReportOutbox(seam, "gateway-0", spool)
+    await outbox.start(inherited=numbered)
+    assert spool.exists(), "whoever kept them may forget them now"
+    outbox.put_numbered(numbered)
+    assert outbox.holds("gateway-0:u") and not outbox.holds("gateway-0")
+    seam.is_down = False
+    assert await outbox.flush()
+    assert not outbox.holds("gateway-0:u")
+    assert total(seam) == 2
+    await outbox.stop()
