@@ -42,6 +42,7 @@ WATCHED = KILLABLE | {
     "valkey": ("valkey-server",),
 }
 MIB = 1 << 20
+LEAST_LOOKS = 5
 _COUNTER = re.compile(
     r"^(tidegate_(?:received_|replayed_)?requests_total)(?:\{[^}]*\})? ([\d.e+]+)$", re.MULTILINE
 )
@@ -203,20 +204,20 @@ def _summary(kind: str, by_pid: dict[int, list[_Look]]) -> Memory:
         kind=kind,
         first_mib=round(ordered[0].mib, 1),
         last_mib=round(ordered[-1].mib, 1),
-        slope_mib_per_hour=round(_slope(longest[len(longest) // 3 :]) * 3600, 1),
+        slope_mib_per_hour=_slope(longest[len(longest) // 3 :]),
         first_files=ordered[0].files,
         last_files=ordered[-1].files,
     )
 
 
-def _slope(looks: list[_Look]) -> float:
-    """MiB per second, least squares."""
-    if len(looks) < 2:
-        return 0.0
+def _slope(looks: list[_Look]) -> float | None:
+    """MiB per hour, least squares."""
+    if len(looks) < LEAST_LOOKS:
+        return None
     middle_at = sum(look.at for look in looks) / len(looks)
     middle_mib = sum(look.mib for look in looks) / len(looks)
     above = sum((look.at - middle_at) * (look.mib - middle_mib) for look in looks)
-    return above / sum((look.at - middle_at) ** 2 for look in looks)
+    return round(above / sum((look.at - middle_at) ** 2 for look in looks) * 3600, 1)
 
 
 def main() -> int:

@@ -33,8 +33,11 @@ class Memory(msgspec.Struct, kw_only=True):
     kind: str
     first_mib: float
     last_mib: float
-    slope_mib_per_hour: float
-    """Of a straight line through all looks after the first third, by one process that lived through them."""
+    slope_mib_per_hour: float | None
+    """Of a straight line through the looks at the process that lived longest, without its first third.
+
+    None where no process lived long enough to say.
+    """
     first_files: int
     last_files: int
 
@@ -94,7 +97,7 @@ def soak(found: Soak) -> list[str]:
             one.kind,
             f"{one.first_mib:.0f}",
             f"{one.last_mib:.0f}",
-            f"{one.slope_mib_per_hour:+.1f}",
+            "–" if one.slope_mib_per_hour is None else f"{one.slope_mib_per_hour:+.1f}",
             str(one.first_files),
             str(one.last_files),
         ]

@@ -96,10 +96,6 @@ class Used:
         return self._cells[2]
 
     @property
-    def rows(self) -> int:
-        return self._cells[3]
-
-    @property
     def tokens(self) -> int:
         return self._cells[4]
 
