@@ -68,6 +68,12 @@ def cosine(value: float | None) -> str:
 
 
 @register.filter
+def deviation(value: float | None) -> str:
+    """An error in three digits; below a hundred-thousandth only that it is below."""
+    return "< 0.00001" if value is not None and 0 < value < 1e-5 else figure(value)
+
+
+@register.filter
 def size(size_bytes: int | None) -> str:
     """`90.9 MiB`."""
     if size_bytes is None:

@@ -98,3 +98,17 @@ def test_a_time_carries_its_absolute_value_and_zone() -> None:
 )
 def test_long_targets_are_in_a_unit_one_can_read(milliseconds: float, text: str) -> None:
     assert figures.duration(milliseconds).replace("\u202f", " ") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(None, "–"), (0.0, "0"), (3.5e-7, "< 0.00001"), (0.00313, "0.00313")]
+)
+def test_deviations_are_short(value: float | None, shown: str) -> None:
+    assert figures.deviation(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(None, "–"), (1.0, "1.000000"), (0.9999999, "0.999999"), (0.99987, "0.999870")]
+)
+def test_a_cosine_is_never_rounded_up_to_one(value: float | None, shown: str) -> None:
+    assert figures.cosine(value) == shown
