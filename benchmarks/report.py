@@ -8,7 +8,7 @@ from benchmarks.cases import BY_NAME, WEIGHTS, Kind
 from benchmarks.decisions import QUEUED
 from benchmarks.loadgen import LoadOutcome
 from benchmarks.profile import Profile
-from benchmarks.promises import BF16, OURS, promises
+from benchmarks.promises import BF16, OURS, Promise, promises
 from benchmarks.results import Results, middle
 
 METHOD = """## How it was measured
@@ -29,15 +29,21 @@ METHOD = """## How it was measured
 """
 
 
-def markdown(results: Results, *, pictures: Iterable[str] = (), more: Iterable[str] = ()) -> str:
-    """`pictures`: names of SVG files beside it; `more`: lines of other measurements."""
+def markdown(
+    results: Results,
+    *,
+    pictures: Iterable[str] = (),
+    also: Iterable[Promise] = (),
+    more: Iterable[str] = (),
+) -> str:
+    """`pictures`: names of SVG files beside it; `also` and `more`: promises and lines of other measurements."""
     parts = [
         "# Benchmark results",
         "",
         f"{results.machine}. {_versions(results)}. {results.rounds} rounds, {results.started_at}.",
         "Run it again: `python -m benchmarks.run` (see its `--help`).",
         "",
-        *_promises(results),
+        *_promises([*promises(results), *also]),
         *(f"![{name}]({name}.svg)" for name in pictures),
         "",
         *_limits(results),
@@ -72,7 +78,7 @@ def _number(value: float, digits: int = 1) -> str:
     return f"{value:,.{digits}f}" if value == value else "–"
 
 
-def _promises(results: Results) -> list[str]:
+def _promises(found: list[Promise]) -> list[str]:
     rows = [
         [
             each.what,
@@ -80,7 +86,7 @@ def _promises(results: Results) -> list[str]:
             ("≤ " if each.is_at_most else "≥ ") + f"{each.bound:,g}",
             "kept" if each.is_kept else "**missed**",
         ]
-        for each in promises(results)
+        for each in found
     ]
     return ["## What is promised", "", *_table(["promise", "measured", "bound", ""], rows)]
 

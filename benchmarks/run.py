@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import agreement, cases, echo, machine, predicted, processes, profile, stack, written
+from benchmarks import agreement, cases, drills, echo, machine, predicted, processes, profile, stack, written
 from benchmarks.cases import Case, Server
 from benchmarks.decisions import Decision
 from benchmarks.peers import peer
@@ -198,6 +198,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--no-bf16", action="store_true")
     parser.add_argument("--no-echo", action="store_true")
+    parser.add_argument(
+        "--drills", action="store_true", help="kill each part too (`benchmarks.drills`, minutes)"
+    )
     parser.add_argument("--nice", default="", help="e.g. -15: measured processes go before other work (root)")
     parser.add_argument("--output", type=Path, default=HERE, help="directory of RESULTS.md and results.json")
     return parser.parse_args()
@@ -241,6 +244,8 @@ def main() -> int:
     os.environ["BENCHMARK_NICE"] = arguments.nice
     results = _measure(arguments)
     written.keep("results", results, arguments.output)
+    if arguments.drills:
+        written.keep("drills", drills.play(), arguments.output)
     written.write(arguments.output)
     return _say_promises(results)
 

@@ -177,11 +177,7 @@ class SoakRun:
         return sums if sums["received"] == sums["outcomes"] else None
 
     def _sums(self) -> dict[str, float]:
-        text = httpx.get(f"{self._demo.facts['gateway']}/metrics", timeout=10).text
-        sums = {"received": 0.0, "outcomes": 0.0}
-        for name, value in _COUNTER.findall(text):
-            sums["received" if "received" in name else "outcomes"] += float(value)
-        return sums
+        return sums(httpx.get(f"{self._demo.facts['gateway']}/metrics", timeout=10).text)
 
     def _remember_family(self) -> None:
         for process in self._demo.descendants():
@@ -195,6 +191,14 @@ class SoakRun:
                 del self._family[pid]
             elif pid not in own:
                 self._orphans.append(" ".join(process.cmdline())[:80])
+
+
+def sums(exposition: str) -> dict[str, float]:
+    """What came in, and what became of it."""
+    found = {"received": 0.0, "outcomes": 0.0}
+    for name, value in _COUNTER.findall(exposition):
+        found["received" if "received" in name else "outcomes"] += float(value)
+    return found
 
 
 def _summary(kind: str, by_pid: dict[int, list[_Look]]) -> Memory:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from benchmarks.promises import Promise
+
 
 class Drill(msgspec.Struct, kw_only=True):
     """What one kill did."""
@@ -25,6 +27,36 @@ class Drill(msgspec.Struct, kw_only=True):
     """Answers that the ledger does not know."""
     load_s: float = 0.0
     """How long the new replica loaded, where one did."""
+
+
+ONE_OF_TWO, THE_ONLY = "one of two replicas", "the only replica"
+
+
+def promises(played: list[Drill]) -> list[Promise]:
+    """What is promised of a kill, against what it did."""
+    by_name = {drill.killed: drill for drill in played}
+    found = []
+    if pair := by_name.get(ONE_OF_TWO):
+        found.append(_at_most(f"kill -9 of {ONE_OF_TWO}: failed requests", sum(pair.failed.values()), 0))
+    if only := by_name.get(THE_ONLY):
+        found += [
+            _at_most(f"kill -9 of {THE_ONLY}: longest wait for a refusal, s", only.longest_failed_s, 2),
+            _at_most(
+                f"kill -9 of {THE_ONLY}: back after, beyond load time, s", only.recovered_s - only.load_s, 1
+            ),
+        ]
+    if played:
+        found += [
+            _at_most("kill -9 of each part: wrong answers", sum(drill.wrong for drill in played), 0),
+            _at_most(
+                "kill -9 of each part: answers not billed", sum(drill.lost_usage for drill in played), 0
+            ),
+        ]
+    return found
+
+
+def _at_most(what: str, measured: float, bound: float) -> Promise:
+    return Promise(what=what, measured=measured, bound=bound, is_at_most=True)
 
 
 class Memory(msgspec.Struct, kw_only=True):

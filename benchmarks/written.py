@@ -33,5 +33,6 @@ def write(directory: Path = HERE) -> None:
     pictures = plots.draw(results, directory) if plots.is_possible() else []
     drilled = kept("drills", list[Drill], directory) or []
     soaked = kept("soak", Soak, directory)
-    more = [*survival.drills(drilled), *(survival.soak(soaked) if soaked else [])]
-    (directory / "RESULTS.md").write_text(report.markdown(results, pictures=pictures, more=more))
+    lines = [*survival.drills(drilled), *(survival.soak(soaked) if soaked else [])]
+    text = report.markdown(results, pictures=pictures, also=survival.promises(drilled), more=lines)
+    (directory / "RESULTS.md").write_text(text)
