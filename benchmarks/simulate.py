@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,6 +28,8 @@ URGENT_SHARE = 0.1
 BULK_PER_REPLICA = 96
 NOISE = 0.07
 THINK_S = 0.002
+MOST_REPLICAS = 10_000
+MOST_SECONDS = 86_400.0
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -167,25 +169,42 @@ def table(figures: list[Figures]) -> str:
     return "\n".join(lines)
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.simulate",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--replicas", default="1,10", help="counts, separated by commas")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of virtual time")
+    parser.add_argument("--replicas", type=_counts, default=[1, 10], help="counts, separated by commas")
+    parser.add_argument("--seconds", type=_seconds, default=5.0, help="of virtual time")
     parser.add_argument("--device", choices=sorted(KINDS), default="cpu")
     parser.add_argument("--trace", type=Path, help="recorded arrivals instead of synthetic ones")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="figures as JSON instead of a table")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> int:
-    arguments = _arguments()
+def _counts(text: str) -> list[int]:
+    counts = [int(part) for part in text.split(",") if part.strip().isdecimal()]
+    if len(counts) != text.count(",") + 1 or not all(1 <= count <= MOST_REPLICAS for count in counts):
+        raise argparse.ArgumentTypeError(f"counts from 1 to {MOST_REPLICAS}, separated by commas")
+    return counts
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"more than 0, at most {MOST_SECONDS:.0f}")
+    return seconds
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _arguments(argv)
     kind, figures = KINDS[arguments.device], []
-    for replicas in map(int, arguments.replicas.split(",")):
+    for replicas in arguments.replicas:
         if arguments.trace is None:
             traffics = synthetic(kind, replicas, arguments.seed)
         else:

@@ -15,6 +15,8 @@ import msgspec
 from serving.contract import SlaClass
 from serving.scheduling.simulate import Traffic
 
+MOST_TOKENS = 1 << 24
+
 
 class Arrival(msgspec.Struct, kw_only=True):
     at_s: float
@@ -40,6 +42,8 @@ def read(lines: Iterable[str | bytes]) -> list[Traffic]:
         if line.strip():
             arrival = _arrival(number, line)
             by_tenant.setdefault((arrival.tenant, arrival.sla_class), []).append(arrival)
+    if not by_tenant:
+        raise BadTrace("no arrivals")
     return [_traffic(arrivals) for arrivals in by_tenant.values()]
 
 
@@ -50,6 +54,8 @@ def _arrival(number: int, line: str | bytes) -> Arrival:
         raise BadTrace(f"line {number}: {error}") from error
     if arrival.at_s < 0.0 or arrival.tokens < 1 or arrival.weight <= 0.0:
         raise BadTrace(f"line {number}: at_s, tokens and weight are positive")
+    if arrival.target_s <= 0.0 or arrival.deadline_s <= 0.0 or arrival.tokens > MOST_TOKENS:
+        raise BadTrace(f"line {number}: target_s and deadline_s are positive, tokens at most {MOST_TOKENS}")
     return arrival
 
 

@@ -30,7 +30,9 @@ class MemoryCap:
             self._fitted_tokens = tokens
 
     def failed(self, tokens: int, now: float) -> None:
-        """A batch of so many tokens ran out of memory."""
+        """A batch of so many tokens ran out of memory; one beyond the limit (a large work alone) is no news."""
+        if tokens > self.tokens(now):
+            return
         if self._failed_tokens:
             self._pause_s = min(_MOST_PROBE_AFTER_S, 2.0 * self._pause_s)
         self._failed_tokens = tokens

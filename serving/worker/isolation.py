@@ -2,18 +2,30 @@
 
 The batch is halved until the culprit is by itself. Every item runs at most log2(rows) + 1 times, so a
 poisoned batch costs a small multiple of its own time, and its neighbours still get their answers. A batch
-that does not fit the device's memory is halved alike, and the size that failed is remembered.
+that does not fit the device's memory is halved alike, down to single rows, and the size that failed is
+remembered.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import structlog
 
 from serving.errors import DataPlaneError, EngineFailed, OutOfMemory
-from serving.worker.engines.contract import DeviceLost, Engine, EngineInput, Outcome, Run
+from serving.worker.engines import promises
+from serving.worker.engines.contract import (
+    DeviceLost,
+    Engine,
+    EngineInput,
+    EngineOutput,
+    Finished,
+    Outcome,
+    Run,
+    Step,
+)
+from serving.worker.engines.slicing import joined, slices
 
 log = structlog.get_logger(__name__)
 
@@ -30,38 +42,90 @@ class IsolatedRun:
         """False once the batch had to be run in parts: its time says nothing about the cost curve."""
         self.finished: set[int] = set()
         """Ids of the inputs that have their outcome already."""
-        self._overflows: list[int] = []
+        self._overflows: list[Sequence[EngineInput]] = []
+        """Parts that the device had no memory for."""
+        self._too_large: list[EngineInput] = []
+        """Inputs of one row that did not fit by themselves. Kept as they are: ids are used again."""
         self._largest_tokens = 0
 
     def run(self, inputs: Sequence[EngineInput]) -> Run:
         """Raises `DeviceLost` only."""
         try:
-            outcomes = yield from self._engine.run(inputs)
+            outcomes = yield from promises.run(self._engine, inputs)
         except DeviceLost:
             raise
+        except promises.BrokenPromise as broken:
+            return [EngineFailed(str(broken)) for _ in inputs]
         except (OutOfMemory, MemoryError) as error:
-            self._overflows.append(sum(item.tokens for item in inputs))
-            if len(inputs) == 1:
-                return [_out_of_memory(inputs)]
-            return (yield from self._run_again(inputs, error))
+            self._overflows.append(inputs)
+            return (yield from self._with_less_memory(inputs, error))
         except Exception as error:  # noqa: BLE001 - engines run code of others: anything may come out
             if len(inputs) == 1:
                 return [_failure(error)]
             return (yield from self._run_again(inputs, error))
-        if len(outcomes) != len(inputs):
-            message = f"the engine returned {len(outcomes)} outcomes for {len(inputs)} inputs"
-            return [EngineFailed(message) for _ in inputs]
         if not self.is_whole:
-            self._largest_tokens = max(self._largest_tokens, sum(item.tokens for item in inputs))
+            self._largest_tokens = max(self._largest_tokens, _tokens(inputs))
         return outcomes
 
     @property
     def overflow_tokens(self) -> int:
-        """The smallest part that the device had no memory for, in tokens; 0 when all fitted.
+        """The smallest part that the device had no memory for, in tokens; 0 when none says anything of sizes.
 
-        Parts no larger than one that fitted do not count: their inputs are to blame, not their size.
+        Parts no larger than one that fitted do not count, nor do those with an input that fails by itself:
+        such inputs are to blame, not the size.
         """
-        return min((tokens for tokens in self._overflows if tokens > self._largest_tokens), default=0)
+        blamed = {id(item) for item in self._too_large}
+        telling = [part for part in self._overflows if not any(id(item) in blamed for item in part)]
+        sizes = map(_tokens, telling)
+        return min((tokens for tokens in sizes if tokens > self._largest_tokens), default=0)
+
+    @property
+    def largest_failed_tokens(self) -> int:
+        """The largest part that the device had no memory for, whatever the reason; 0 when all fitted."""
+        return max(map(_tokens, self._overflows), default=0)
+
+    def _with_less_memory(self, inputs: Sequence[EngineInput], error: Exception) -> Run:
+        """Fewer inputs at a time; of one input fewer rows; what remains too large is refused."""
+        if len(inputs) > 1:
+            return (yield from self._run_again(inputs, error))
+        (item,) = inputs
+        if item.rows > 1 and item.stream is None:
+            return [(yield from self._run_rows(item))]
+        self._too_large.append(item)
+        return [_out_of_memory(inputs)]
+
+    def _run_rows(self, item: EngineInput) -> Generator[Step, None, Outcome]:
+        """One input in halves of its rows; it fails as a whole when one of them does."""
+        self.is_whole = False
+        outputs: list[EngineOutput] = []
+        for piece in slices(item, (item.rows + 1) // 2):
+            outcome = yield from self._run_piece(piece)
+            if isinstance(outcome, DataPlaneError):
+                self._blame(item)
+                return outcome
+            outputs.append(outcome)
+        try:
+            return EngineOutput(joined(outputs))
+        except EngineFailed as error:
+            return error
+
+    def _run_piece(self, piece: EngineInput) -> Generator[Step, None, Outcome]:
+        """Nobody outside knows a piece: of its steps only boundaries are passed on."""
+        run, outcome = self.run([piece]), None
+        while True:
+            try:
+                step = next(run)
+            except StopIteration as stop:
+                return outcome or stop.value[0]
+            if isinstance(step, Finished):
+                outcome = step.outcome
+            elif step is None:
+                yield step
+
+    def _blame(self, item: EngineInput) -> None:
+        """One of its rows does not fit by itself, so that batches with it say nothing of sizes."""
+        if self._too_large:
+            self._too_large.append(item)
 
     def _run_again(self, inputs: Sequence[EngineInput], error: Exception) -> Run:
         """In halves; but a streamed input that sent a chunk cannot take it back, so it fails here."""
@@ -84,6 +148,10 @@ class IsolatedRun:
         for half in (inputs[:middle], inputs[middle:]):
             outcomes += yield from self.run(half)
         return outcomes
+
+
+def _tokens(inputs: Sequence[EngineInput]) -> int:
+    return sum(item.tokens for item in inputs)
 
 
 def _failure(error: Exception) -> DataPlaneError:

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 
 from serving.scheduling.scheduler import Scheduler
 from serving.scheduling.work import Batch, Refusal, Terms, Work
-from serving.worker.engines.contract import Emission, Engine, Finished, Outcome, Stalled
+from serving.worker.engines.contract import Emission, Engine, Finished, Outcome, Stalled, Step
+from serving.worker.isolation import IsolatedRun
 from serving.worker.underway import BatchRun, Underway
 
 STUCK_AFTER_S = 120.0
 STUCK_FACTOR = 20.0
 """A step of a batch that takes this long, and this many times its prediction, hangs."""
+STUCK_STEPS = 5.0
+"""So does a batch that goes on for this many times as long and gives nobody an answer or a chunk."""
 STALL_LOOK_S = 0.05
 """While readers hold a batch up, it is looked at this often without anything having happened."""
 
@@ -185,22 +188,22 @@ class EngineLoop:
         self._hand_over()
         underway = Underway(batch, self._engine, self._clock())
         patience_s = max(STUCK_AFTER_S, STUCK_FACTOR * batch.predicted_s)
+        due = underway.started + STUCK_STEPS * patience_s
         while True:
-            self._stuck_at = self._clock() + patience_s
+            self._stuck_at = min(due, self._clock() + patience_s)
             try:
                 step = next(underway.run)
             except StopIteration as stop:
                 outcomes: list[Outcome] = stop.value
                 break
-            if step is None:
-                underway.interrupted_s += self._run_urgent(batch)
-            else:
-                self._take(step, underway)
+            stood_still_s = self._run_urgent(batch) if step is None else self._take(step, underway)
+            underway.interrupted_s += stood_still_s
+            due = self._clock() + STUCK_STEPS * patience_s if _is_progress(step) else due + stood_still_s
         self._stuck_at = math.inf
         self._finish(underway, outcomes, self._clock())
 
-    def _take(self, step: Emission | Finished | Stalled, underway: Underway) -> None:
-        """What streams yield besides boundaries."""
+    def _take(self, step: Emission | Finished | Stalled, underway: Underway) -> float:
+        """What streams yield besides boundaries; seconds the batch stood still for it."""
         if isinstance(step, Emission):
             if step.input.stream is not None:
                 step.input.stream.emit(step.output)
@@ -210,8 +213,9 @@ class EngineLoop:
                 self._settled.runs.append(left)
                 self._hand_over()
         else:
-            underway.interrupted_s += self._stand_still(step, has_company=underway.has_company(step))
-            underway.interrupted_s += self._run_urgent(underway.batch)
+            stood_still_s = self._stand_still(step, has_company=underway.has_company(step))
+            return stood_still_s + self._run_urgent(underway.batch)
+        return 0.0
 
     def _finish(self, underway: Underway, outcomes: list[Outcome], ended: float) -> None:
         batch, inputs, isolated = underway.batch, underway.inputs, underway.isolated
@@ -220,8 +224,8 @@ class EngineLoop:
         execute_s, rest = underway.execute_s(ended), underway.without_left(outcomes)
         ran = BatchRun(batch, rest, underway.started, ended, execute_s, shares_us, executed_tokens)
         self._settled.runs.append(ran)
-        if isolated.overflow_tokens:
-            self._learn_limit(batch, isolated.overflow_tokens, ended)
+        if isolated.largest_failed_tokens:
+            self._learn_limit(batch, isolated, ended)
 
     def _run_urgent(self, running: Batch) -> float:
         """Run the urgent work due at a layer boundary; seconds the running batch stood still for it."""
@@ -249,14 +253,17 @@ class EngineLoop:
             stream.stood_still(waited_s, is_contended=is_contended)
         return waited_s
 
-    def _learn_limit(self, batch: Batch, overflow_tokens: int, now: float) -> None:
+    def _learn_limit(self, batch: Batch, isolated: IsolatedRun, now: float) -> None:
+        """Say what did not fit; when it was too many together, batches are smaller from now on."""
+        failed_tokens = isolated.overflow_tokens
+        numbers: dict[str, int | float] = {"batch_tokens": batch.tokens}
+        if not failed_tokens:
+            numbers["failed_tokens"] = isolated.largest_failed_tokens
+            self._notify(Notice("input.out_of_memory", numbers))
+            return
         with self._changed:
-            cap = self._scheduler.ran_out_of_memory(overflow_tokens, now)
-        numbers: dict[str, int | float] = {
-            "batch_tokens": batch.tokens,
-            "failed_tokens": overflow_tokens,
-            "cap_tokens": int(cap),
-        }
+            cap = self._scheduler.ran_out_of_memory(failed_tokens, now)
+        numbers |= {"failed_tokens": failed_tokens, "cap_tokens": int(cap)}
         self._notify(Notice("batch.out_of_memory", numbers))
 
     def _complete(self, underway: Underway, ended: float, executed_tokens: int) -> list[int]:
@@ -277,3 +284,10 @@ class EngineLoop:
         if self._settled:
             settled, self._settled = self._settled, Settled()
             self._deliver(settled)
+
+
+def _is_progress(step: Step) -> bool:
+    """Whether somebody got something of the batch: boundaries alone may go on for ever."""
+    if isinstance(step, Emission):
+        return step.input.stream is not None and step.input.stream.is_wanted
+    return isinstance(step, Finished)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from serving.errors import DataPlaneError, EngineFailed, InvalidRequest, InvalidTensor
 from serving.scheduling.work import Terms, Work
 from serving.wire import Amend, Chunk, Failure, FrameError, Infer, Result, Stages, TensorHead
 from serving.worker.engines import datatypes
 from serving.worker.engines.contract import Engine, EngineInput, EngineOutput, Outcome, Tensor
+from serving.worker.engines.slicing import joined, slices
 from serving.worker.streams import MAX_CHUNK_BYTES, Stream
 from serving.worker.underway import BatchRun
 
@@ -127,7 +126,7 @@ def cut(request: Request, infer: Infer, item: EngineInput, max_batch_rows: int) 
         request.outcomes, request.open_parts = [None], 1
         request.works = (_work(request, infer, 0, item),)
         return request.works
-    pieces = list(_slices(item, limit))
+    pieces = list(slices(item, limit))
     request.outcomes = [None] * len(pieces)
     request.open_parts = len(pieces)
     request.works = [_work(request, infer, index, piece) for index, piece in enumerate(pieces)]
@@ -220,7 +219,8 @@ def result(request: Request, now: float, queued_rows: int) -> tuple[Result, list
 
     Raises `EngineFailed` when the parts of a cut request do not fit together.
     """
-    heads, bodies = _encoded(_joined(request.outcomes))
+    outputs = [outcome for outcome in request.outcomes if isinstance(outcome, EngineOutput)]
+    heads, bodies = _encoded(joined(outputs))
     measured = stages(request, now)
     assert measured is not None  # an answered request has run
     return Result(measured, heads, queued_rows), bodies
@@ -274,30 +274,3 @@ def _check_rows(item: EngineInput) -> None:
         shape = tensor.array.shape
         if not shape or shape[0] != item.rows:
             raise InvalidTensor(f"{name}: the first dimension must be {item.rows}, shape is {list(shape)}")
-
-
-def _slices(item: EngineInput, limit: int) -> Iterator[EngineInput]:
-    ends = np.cumsum([0, *item.row_tokens]).tolist() if item.row_tokens else []
-    for start in range(0, item.rows, limit):
-        stop = min(item.rows, start + limit)
-        first, last = (ends[start], ends[stop]) if ends else (start, stop)
-        yield EngineInput(
-            stop - start,
-            {name: Tensor(kind, array[first:last]) for name, (kind, array) in item.tensors.items()},
-            item.row_tokens[start:stop],
-            row_units=item.row_units,
-        )
-
-
-def _joined(outcomes: Sequence[Outcome | None]) -> dict[str, Tensor]:
-    first = outcomes[0]
-    if len(outcomes) == 1 and isinstance(first, EngineOutput):
-        return first.tensors
-    outputs = [outcome for outcome in outcomes if isinstance(outcome, EngineOutput)]
-    try:
-        return {
-            name: Tensor(kind, np.concatenate([output.tensors[name].array for output in outputs]))
-            for name, (kind, _) in outputs[0].tensors.items()
-        }
-    except (KeyError, ValueError) as error:
-        raise EngineFailed("the model's outputs differ in name or size from batch to batch") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -49,7 +50,38 @@ def test_a_recording_is_answered_to_its_last_request() -> None:
     assert figures.tenants[0].kept_share == 1.0
 
 
-@pytest.mark.parametrize("bad", ["{", line(-1.0), line(0.0, tokens=0), line(0.0, sla_class="urgent")])
+@pytest.mark.parametrize(
+    "bad", ["{", line(-1.0), line(0.0, tokens=0), line(0.0, sla_class="urgent"), line(0.0, target_s=-1)]
+)
 def test_a_line_that_is_no_arrival_is_named(bad: str) -> None:
     with pytest.raises(traces.BadTrace, match="line 2"):
         traces.read([line(0.0), bad])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--replicas", "0"],
+        ["--replicas", "-1"],
+        ["--replicas", "1,,2"],
+        ["--replicas", "1000000000"],
+        ["--replicas", "many"],
+        ["--seconds", "nan"],
+        ["--seconds", "inf"],
+        ["--seconds", "-1"],
+        ["--device", "abacus"],
+    ],
+)
+def test_arguments_that_make_no_simulation_are_refused_with_a_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        simulate.main(arguments)
+    assert ended.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_recording_without_arrivals_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n\n")
+    assert simulate.main(["--trace", str(tmp_path / "empty.jsonl")]) == 2
+    assert "no arrivals" in capsys.readouterr().err
