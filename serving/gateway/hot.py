@@ -8,6 +8,7 @@ steps (`inference.py`), so that a client cannot tell the two ways apart.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -25,6 +26,7 @@ from serving.gateway.pending import Answer, Payload, Pending
 from serving.gateway.protocols import oip, openai
 from serving.gateway.refusals import closing, refusal
 from serving.gateway.routing import Lane
+from serving.gateway.snapshot import Grant
 from serving.gateway.visit import SMALL_BODY_BYTES, RequestIds, Visit
 
 if TYPE_CHECKING:
@@ -150,10 +152,14 @@ class HotRoutes:
         parts, grant, route = cut(head), request.grant, request.route
         if parts is None or grant is None or request.pending is None or not request.keep_alive:
             return None
-        lane = None
-        if route.name is not None:
-            lane = self._steps.fixed_lane(grant, route.endpoint, route.name, route.pin)
-        return KnownHead(*parts, request.headers, route, grant, lane)
+        return KnownHead(*parts, request.headers, route, grant, self._fixed_lane(route, grant))
+
+    def known_anew(self, request: HotRequest, known: KnownHead) -> KnownHead | None:
+        """The same head by what holds now, if it still leads to a worker."""
+        grant = request.grant
+        if grant is None or request.payload is None:
+            return None
+        return dataclasses.replace(known, grant=grant, lane=self._fixed_lane(known.route, grant))
 
     def finish(self, request: HotRequest, known: Answer | DataPlaneError) -> None:
         """The outcome. Never raises: it is called from the link to a worker, which others use too."""
@@ -178,6 +184,11 @@ class HotRoutes:
             self._steps.abandon(request)
 
     # ------------------------------------------------------------ in
+
+    def _fixed_lane(self, route: Route, grant: Grant) -> Lane | None:
+        if route.name is None:
+            return None
+        return self._steps.fixed_lane(grant, route.endpoint, route.name, route.pin)
 
     def _recall(self, request: HotRequest, known: KnownHead) -> bool:
         if not self._steps.recall(request, known.grant, known.route.endpoint):
@@ -212,7 +223,7 @@ class HotRoutes:
         grant, call = request.grant, request.call
         assert grant is not None and call is not None
         payload = await self._steps.payload(lane, inputs)
-        if request.disconnected:
+        if request.is_abandoned:
             raise ClientClosedRequest("the client is gone")
         self._steps.send(request, grant, lane, call, payload, request.resolve)
 

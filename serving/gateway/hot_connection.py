@@ -54,6 +54,7 @@ class HotConnection(Connection):
     def on_message_begin(self) -> None:
         self._begun += 1
         self._is_between = False
+        self._ticks, self._is_at_rest = 0, False  # a refusal in the same segment may have come to rest
         self.url = b""
         self.headers = []
 
@@ -123,6 +124,8 @@ class HotConnection(Connection):
         self.cycle, self.on_lost = hot, hot.lose  # type: ignore[assignment]
         if again.is_whole:
             self._routes.hear(hot, again.body, known)
+            if hot.grant is not known.grant:  # the configuration has changed since
+                self._known = self._routes.known_anew(hot, known)
         else:
             self._early = Early(hot, known, data)
 

@@ -137,6 +137,8 @@ class Inference:
         if self.is_draining or not self._authenticator.still_holds(grant, time.time()):
             return False
         visit.endpoint, visit.grant, visit.tenant_id = endpoint, grant, grant.tenant.id
+        if self.spans is not None:
+            self.spans.choose(visit)
         return True
 
     def grant(self, headers: dict[bytes, bytes]) -> Grant:

@@ -47,8 +47,8 @@ class Room:
             self._of_tenant[tenant_id] = mine
 
 
-class Turns:
-    """Work on large bodies, one piece at a time, never more than half of the event loop's time.
+class Turn:
+    """One at a time, tenant by tenant.
 
     Each tenant waits with one piece at most, so that a turn comes after as many others as there are tenants.
     """
@@ -57,15 +57,11 @@ class Turns:
         self._one = asyncio.Lock()
         self._of_tenant: dict[str, tuple[asyncio.Lock, int]] = {}
 
-    async def take(self, tenant_id: str, work: Callable[[], T]) -> T:
-        """The result of `work`, called when it is its turn. Raises what `work` raises."""
+    @contextlib.asynccontextmanager
+    async def of(self, tenant_id: str) -> AsyncIterator[None]:
+        """Entered when it is the tenant's turn, which lasts until it is left."""
         async with self._queue(tenant_id), self._one:
-            began = time.perf_counter()
-            try:
-                return work()
-            finally:
-                took_s = time.perf_counter() - began
-                await asyncio.sleep(took_s if took_s > SHORT_S else 0)
+            yield
 
     @contextlib.asynccontextmanager
     async def _queue(self, tenant_id: str) -> AsyncIterator[None]:
@@ -80,3 +76,17 @@ class Turns:
                 self._of_tenant[tenant_id] = lock, waiting - 1
             else:
                 del self._of_tenant[tenant_id]
+
+
+class Turns(Turn):
+    """Work on large bodies, one piece at a time, never more than half of the event loop's time."""
+
+    async def take(self, tenant_id: str, work: Callable[[], T]) -> T:
+        """The result of `work`, called when it is its turn. Raises what `work` raises."""
+        async with self.of(tenant_id):
+            began = time.perf_counter()
+            try:
+                return work()
+            finally:
+                took_s = time.perf_counter() - began
+                await asyncio.sleep(took_s if took_s > SHORT_S else 0)

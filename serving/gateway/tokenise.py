@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from serving.contract import VersionEntry
 from serving.errors import InputTooLong, InvalidRequest, ModelNotReady
+from serving.gateway.large import Turn
 
 log = structlog.get_logger("tidegate.gateway.tokenise")
 
@@ -29,6 +30,8 @@ CHARS_PER_TOKEN = 64
 INLINE_CHARS = 2000
 """Up to about 1–2 ms of work is done on the event loop; more goes to a thread, in slices."""
 SLICE_TEXTS = 64
+SLICE_CHARS = 64 << 10
+"""A slice is some tens of milliseconds of work: so long a tenant waits for each of the others."""
 CACHED_CHARS = 4096
 
 
@@ -79,6 +82,8 @@ class Tokeniser:
             raise FileNotFoundError(f"{path} is missing")
         self.version_id = version.id
         self.max_tokens = int(version.options.get("max_tokens") or DEFAULT_MAX_TOKENS)
+        self.most_chars = self.max_tokens * CHARS_PER_TOKEN
+        """Of one text, that are looked at."""
         self.is_truncating = bool(version.options.get("truncate", True))
         self._tokenizer = Tokenizer.from_file(str(path))
         self._tokenizer.no_padding()
@@ -116,7 +121,7 @@ class Tokeniser:
         return out
 
     def _bounded(self, text: str) -> str:
-        limit = self.max_tokens * CHARS_PER_TOKEN
+        limit = self.most_chars
         if len(text) <= limit:
             return text
         if self.is_truncating:
@@ -152,6 +157,7 @@ class Tokenisers:
 
     def __init__(self, cache_bytes: int = 32 << 20) -> None:
         self.cache = IdCache(cache_bytes)
+        self._turn = Turn()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tokenise")
         self._loaded: dict[str, asyncio.Future[Tokeniser]] = {}
         self._origins: dict[str, object] = {}
@@ -195,11 +201,11 @@ class Tokenisers:
     async def rows(self, tenant_id: str, version: VersionEntry, texts: Sequence[str]) -> list[bytes]:
         """Ids of each text, from the cache where known. Raises as `Tokeniser.encode` and `wait`."""
         tokeniser = self.ready(version.id) or await self.wait(version)
-        if len(texts) <= SLICE_TEXTS:
-            return await self._slice(tokeniser, tenant_id, texts, 0)
         out: list[bytes] = []
-        for start in range(0, len(texts), SLICE_TEXTS):
-            out += await self._slice(tokeniser, tenant_id, texts[start : start + SLICE_TEXTS], start)
+        for start, end in _slices([min(len(text), tokeniser.most_chars) for text in texts]):
+            if start:
+                await asyncio.sleep(0)  # let others in, also where the cache knows everything
+            out += await self._slice(tokeniser, tenant_id, texts[start:end], start)
         return out
 
     async def _slice(
@@ -208,7 +214,8 @@ class Tokenisers:
         known = self._known(tokeniser, tenant_id, texts)
         if known.missing:
             places = [first + index for index in known.missing]
-            self._fill(known, await self._encode(tokeniser, [texts[i] for i in known.missing], places))
+            missing = [texts[index] for index in known.missing]
+            self._fill(known, await self._encode(tokeniser, tenant_id, missing, places))
         return [ids for ids in known.rows if ids is not None]
 
     def _known(self, tokeniser: Tokeniser, tenant_id: str, texts: Sequence[str]) -> _Known:
@@ -226,11 +233,14 @@ class Tokenisers:
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _encode(self, tokeniser: Tokeniser, texts: list[str], places: list[int]) -> list[bytes]:
+    async def _encode(
+        self, tokeniser: Tokeniser, tenant_id: str, texts: list[str], places: list[int]
+    ) -> list[bytes]:
         if sum(map(len, texts)) <= INLINE_CHARS:
             return tokeniser.encode(texts, places)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, tokeniser.encode, texts, places)
+        async with self._turn.of(tenant_id):  # the thread has one queue, which a tenant must not fill
+            return await loop.run_in_executor(self._executor, tokeniser.encode, texts, places)
 
     def _load(self, version: VersionEntry) -> asyncio.Future[Tokeniser]:
         future = asyncio.get_running_loop().run_in_executor(self._executor, _load, version)
@@ -248,6 +258,17 @@ class Tokenisers:
             log.error("tokenizer.failed", version=version_id, reason=str(error))
             if self._loaded.get(version_id) is future:
                 del self._loaded[version_id]
+
+
+def _slices(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where slices of texts with so many characters begin and end."""
+    start = chars = 0
+    for index, size in enumerate(sizes):
+        if index > start and (index - start >= SLICE_TEXTS or chars + size > SLICE_CHARS):
+            yield start, index
+            start, chars = index, 0
+        chars += size
+    yield start, len(sizes)
 
 
 def _origin(version: VersionEntry | None) -> object:

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 from serving.contract import KeyEntry, TenantEntry
 from serving.gateway.connections import tick_all
 from serving.gateway.hot import Route
+from serving.gateway.inference import Inference
 from serving.gateway.known_head import MAX_HEAD_BYTES, KnownHead, cut
 from serving.gateway.protocols import oip
 from serving.gateway.snapshot import Grant
-from tests.serving.gateway.harness import Harness, echo_body, until
+from serving.gateway.visit import Visit
+from serving.worker.testing import EchoWorker
+from tests.serving.gateway.engines import HeldEngine
+from tests.serving.gateway.harness import Harness, echo_body, gateway, until
 from tests.serving.gateway.test_http import BODY, Raw, post
 
 HEAD = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nAuthorization: Bearer k\r\n\r\n"
@@ -202,3 +206,45 @@ async def sent_alone(harness: Harness, raw: Raw, head: bytes) -> None:
 def is_reading_body(connection: Any) -> bool:
     cycle = connection.cycle
     return cycle is not None and not cycle.response_complete and bool(cycle.more_body)
+
+
+async def test_a_known_head_behind_a_refusal_and_an_open_request_waits_for_its_turn() -> None:
+    engine = HeldEngine()
+    async with gateway() as harness:
+        harness.publish_model()
+        harness.publish_replicas(harness.address())
+        async with EchoWorker(harness.address(), engine, replica_id="rep_0"):
+            await harness.until_ready()
+            raw = await Raw.open(harness)
+            engine.release.set()
+            assert await heard(harness, raw) == 200
+            engine.release.clear()
+            engine.started.clear()
+            raw.writer.write(post(harness, b"{") + post(harness, BODY))
+            assert (await raw.answer())[0] == 400
+            await until(engine.started.is_set)
+            raw.writer.write(post(harness, b"{"))  # its head is known, and it is refused at once
+            await harness.client.get("/livez")
+            engine.release.set()
+            assert [(await raw.answer())[0] for _ in range(2)] == [200, 400]
+            raw.close()
+
+
+async def test_a_known_head_is_known_again_after_a_change_of_configuration(
+    echo: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = await Raw.open(echo)
+    assert [await heard(echo, raw) for _ in range(2)] == [200, 200]
+    echo.publish_tenant("tnt_new")
+    await echo.gateway.follower.poll()
+    asked: list[str] = []
+    authenticate = Inference.authenticate
+
+    def noted(self: Inference, visit: Visit, endpoint: str) -> Grant:
+        asked.append(endpoint)
+        return authenticate(self, visit, endpoint)
+
+    monkeypatch.setattr(Inference, "authenticate", noted)
+    assert [await heard(echo, raw) for _ in range(3)] == [200, 200, 200]
+    assert len(asked) == (1 if echo.settings.has_hot_routes else 3)
+    raw.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 
 from serving.contract import VersionEntry
 from serving.errors import InputTooLong, ModelNotReady
-from serving.gateway.tokenise import IdCache, Tokeniser, Tokenisers
+from serving.gateway.tokenise import SLICE_CHARS, SLICE_TEXTS, IdCache, Tokeniser, Tokenisers, _slices
 from tests.serving.gateway.harness import write_tokenizer
 
 
@@ -90,6 +93,57 @@ async def test_a_version_without_a_tokenizer_is_not_ready(tmp_path: Path) -> Non
     write_tokenizer(tmp_path)
     assert await tokenisers.rows("tnt_a", version(tmp_path), ["w0"]) == ids([1, 3, 2])
     tokenisers.close()
+
+
+async def test_a_tenant_that_sends_many_long_texts_lets_others_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tokenizer(tmp_path)
+    tokenisers, entry, order, go = Tokenisers(), version(tmp_path), list[str](), threading.Event()
+    encode = Tokeniser.encode
+
+    def noted(self: Tokeniser, texts: Sequence[str], places: Sequence[int]) -> list[bytes]:
+        go.wait(20)
+        order.append(texts[0].split()[0])
+        return encode(self, texts, places)
+
+    await tokenisers.wait(entry)
+    monkeypatch.setattr(Tokeniser, "encode", noted)
+    texts = [f"w1 {'w0 ' * 1000}{index}" for index in range(200)]
+    flood = [asyncio.create_task(tokenisers.rows("tnt_a", entry, [text] * 90)) for text in texts[:20]]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(tokenisers.rows("tnt_b", entry, ["w2 " * 1000]))
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(other, *flood)
+    assert order.index("w2") <= 2
+    tokenisers.close()
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+async def test_a_long_list_of_short_texts_does_not_hold_the_event_loop(
+    tmp_path: Path, is_cached: bool
+) -> None:
+    write_tokenizer(tmp_path)
+    tokenisers, entry, texts = Tokenisers(), version(tmp_path), [f"w{index}" for index in range(4096)]
+    await tokenisers.wait(entry)
+    if is_cached:
+        await tokenisers.rows("tnt_a", entry, texts)
+    rows = asyncio.create_task(tokenisers.rows("tnt_a", entry, texts))
+    rounds = 0
+    while not rows.done():
+        rounds += 1
+        await asyncio.sleep(0)
+    assert rounds >= 4096 / SLICE_TEXTS
+    tokenisers.close()
+
+
+@given(sizes=st.lists(st.integers(0, 2 * SLICE_CHARS), min_size=1, max_size=300))
+def test_slices_hold_every_text_once_and_not_too_many(sizes: list[int]) -> None:
+    slices = list(_slices(sizes))
+    assert [index for start, end in slices for index in range(start, end)] == list(range(len(sizes)))
+    for start, end in slices:
+        assert end - start == 1 or (end - start <= SLICE_TEXTS and sum(sizes[start:end]) <= SLICE_CHARS)
 
 
 def test_tenants_do_not_see_each_others_cache() -> None:

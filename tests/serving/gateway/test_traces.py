@@ -15,6 +15,7 @@ from serving.telemetry.tracing import Tracing
 from serving.worker.spans import WorkerSpans
 from serving.worker.testing import EchoWorker
 from tests.serving.gateway.harness import Harness, echo_body, gateway, until
+from tests.serving.gateway.test_http import BODY, Raw, post
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
@@ -122,6 +123,20 @@ async def test_a_request_is_one_tree_of_spans_from_caller_to_engine(traced: Reco
     assert (request["tidegate.batch.size"], work["tidegate.batch.size"]) == (1, 1)
     assert f"{request['tidegate.device_ms']:.3f}" == response.headers["x-tidegate-device-ms"]
     assert (work["tidegate.replica"], work["tidegate.engine"]) == ("rep_0", "echo")
+
+
+async def test_every_request_of_a_connection_is_recorded(traced: Recorded) -> None:
+    raw = await Raw.open(traced.harness)
+    traceparent = b"\r\ntraceparent: " + SAMPLED.encode()
+    for body, status in ((BODY, 200), (BODY, 200), (BODY, 200), (b"{", 400)):
+        # The same head again and again: it is not parsed again.
+        raw.writer.write(
+            post(traced.harness, body).replace(b"\r\nhost: test", b"\r\nhost: test" + traceparent)
+        )
+        assert (await raw.answer())[0] == status
+    raw.close()
+    spans = [one for one in traced.spans() if one["parent"] == SPAN]
+    assert [one["http.response.status_code"] for one in spans] == [200, 200, 200, 400]
 
 
 async def test_a_refusal_is_a_span_with_its_code(traced: Recorded) -> None:
