@@ -86,8 +86,8 @@ class Gateway:
             poll_interval_s=settings.poll_interval_s,
         )
         self._replays = ReplayStore(settings.valkey_url, settings.idempotency_bytes)
-        once = OnceOnly(self._replays)
-        self.app = GatewayApp(self._snapshot, self._router, self.inference, once, self._metrics)
+        self._once = OnceOnly(self._replays)
+        self.app = GatewayApp(self._snapshot, self._router, self.inference, self._once, self._metrics)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -117,6 +117,7 @@ class Gateway:
         self._usage.close()
         await self.follower.stop()
         await self._frames.close()
+        self._once.close()
         await self._replays.close()
         self._tokenisers.close()
         await self._seam.close()

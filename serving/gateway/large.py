@@ -48,24 +48,25 @@ class Room:
 
 
 class Turn:
-    """One at a time, tenant by tenant.
+    """So many pieces at a time, tenant by tenant.
 
-    Each tenant waits with one piece at most, so that a turn comes after as many others as there are tenants.
+    Each tenant waits with `each` pieces at most, so that a turn comes after so many others of every tenant.
     """
 
-    def __init__(self) -> None:
-        self._one = asyncio.Lock()
-        self._of_tenant: dict[str, tuple[asyncio.Lock, int]] = {}
+    def __init__(self, at_once: int = 1, each: int = 1) -> None:
+        self._each = each
+        self._all = asyncio.Semaphore(at_once)
+        self._of_tenant: dict[str, tuple[asyncio.Semaphore, int]] = {}
 
     @contextlib.asynccontextmanager
     async def of(self, tenant_id: str) -> AsyncIterator[None]:
         """Entered when it is the tenant's turn, which lasts until it is left."""
-        async with self._queue(tenant_id), self._one:
+        async with self._queue(tenant_id), self._all:
             yield
 
     @contextlib.asynccontextmanager
     async def _queue(self, tenant_id: str) -> AsyncIterator[None]:
-        lock, waiting = self._of_tenant.get(tenant_id) or (asyncio.Lock(), 0)
+        lock, waiting = self._of_tenant.get(tenant_id) or (asyncio.Semaphore(self._each), 0)
         self._of_tenant[tenant_id] = lock, waiting + 1
         try:
             async with lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
@@ -21,18 +22,21 @@ from serving.errors import (
 from serving.gateway import idempotency
 from serving.gateway.exchange import Exchange
 from serving.gateway.idempotency import Kept
-from serving.gateway.replays import RENEW_S, Busy, Lease, Other, ReplayStore
+from serving.gateway.replays import LEASE_S, RENEW_S, Busy, Lease, Other, ReplayStore
 
 log = structlog.get_logger("tidegate.gateway.once")
 
 SMALL_BYTES = 64 << 10
 """Larger bodies are digested beside the event loop."""
 BUSY_RETRY_S = 0.5
+FINISH_RETRY_S = 0.25
+"""An answer that could not be kept is tried again so often."""
 
 
 class OnceOnly:
     def __init__(self, store: ReplayStore) -> None:
         self._store = store
+        self._tasks: set[asyncio.Task[None]] = set()
         self.counts = dict.fromkeys(
             ("began", "replayed", "in_flight", "reused", "not_kept", "unavailable"), 0
         )
@@ -64,6 +68,11 @@ class OnceOnly:
         else:
             assert isinstance(known, Other)
             raise IdempotencyKeyReused("this Idempotency-Key was used for another request")
+
+    def close(self) -> None:
+        """Give up what is still to be kept."""
+        for task in self._tasks:
+            task.cancel()
 
     async def _known(self, tenant_id: str, key: bytes, fingerprint: bytes) -> Lease | Busy | Other | Kept:
         try:
@@ -100,9 +109,22 @@ class OnceOnly:
                 await self._store.renew(lease)
 
     async def _finish(self, lease: Lease, kept: Kept) -> None:
-        """The request ran, so its client is answered whether or not the answer can be kept."""
-        with contextlib.suppress(IdempotencyUnavailable):
+        """The request ran, so its client is answered whether or not the answer can be kept now."""
+        try:
             await self._store.finish(lease, kept)
+        except IdempotencyUnavailable:
+            task = asyncio.get_running_loop().create_task(self._finish_later(lease, kept))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _finish_later(self, lease: Lease, kept: Kept) -> None:
+        """As long as the lease blocks the key: afterwards a repetition may have begun."""
+        give_up = time.monotonic() + LEASE_S
+        while time.monotonic() < give_up:
+            await asyncio.sleep(FINISH_RETRY_S)
+            with contextlib.suppress(IdempotencyUnavailable):
+                await self._store.finish(lease, kept)
+                return
 
     async def _release(self, lease: Lease) -> None:
         with contextlib.suppress(IdempotencyUnavailable):

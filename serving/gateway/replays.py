@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 from serving.errors import IdempotencyUnavailable
 from serving.gateway import idempotency
 from serving.gateway.idempotency import Kept
+from serving.gateway.large import Turn
 
 log = structlog.get_logger("tidegate.gateway.replays")
 
@@ -32,6 +33,8 @@ RENEW_S = 3.0
 KEEP_S = 24 * 3600
 TIMEOUT_S = 0.5
 CONNECTIONS = 16
+CONNECTIONS_EACH = 4
+"""Of one tenant: what it asks for beyond waits, and does not make others wait."""
 BACK_OFF_S = 1.0
 """While Valkey is away it is asked no more often than this."""
 RECORD_BYTES = 512
@@ -118,6 +121,7 @@ class ReplayStore:
     def __init__(self, valkey_url: str | None, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._silent_until = 0.0
+        self._turn = Turn(CONNECTIONS, CONNECTIONS_EACH)
         self._client: Redis | None = None
         if valkey_url:
             pool = BlockingConnectionPool.from_url(
@@ -180,11 +184,12 @@ class ReplayStore:
     async def _eval(self, script: str, lease: Lease, *arguments: bytes | str | int) -> object:
         if self._client is None:
             raise IdempotencyUnavailable("this gateway has no VALKEY_URL, so it keeps no answers")
-        if time.monotonic() < self._silent_until:
-            raise _away()
         keys = (lease.record, f"{_PREFIX}bytes:{lease.tenant_id}", f"{_PREFIX}bytes")
         try:
-            return await self._scripts[script](keys=keys, args=arguments)
+            async with self._turn.of(lease.tenant_id):
+                if time.monotonic() < self._silent_until:
+                    raise _away()
+                return await self._scripts[script](keys=keys, args=arguments)
         except (RedisError, OSError, TimeoutError) as error:
             log.warning("replays.unreachable", reason=str(error))
             self._silent_until = time.monotonic() + BACK_OFF_S

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import DataPlaneError, EngineFailed, IdempotencyUnavailable, InvalidRequest, QueueFull
-from serving.gateway import idempotency, replays
+from serving.gateway import idempotency, once, replays
 from serving.gateway.idempotency import Kept, fingerprint, parse_key
 from serving.gateway.replays import Lease, ReplayStore
 from serving.worker.engines.contract import Engine, EngineInput, Run
@@ -311,6 +311,50 @@ async def test_what_ran_is_answered_even_if_it_cannot_be_kept(
     assert (await send(harness, key)).status_code == 200
     assert (await send(harness, key)).json()["code"] == "request_in_flight"  # until its lease is over
     assert engine.ran == 1
+
+
+async def test_an_answer_that_could_not_be_kept_at_once_is_kept_as_soon_as_it_can(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness, engine = counting
+    finish, tries = ReplayStore.finish, 0
+
+    async def away_at_first(store: ReplayStore, lease: Lease, kept: Kept) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise IdempotencyUnavailable("gone meanwhile")
+        await finish(store, lease, kept)
+
+    monkeypatch.setattr(ReplayStore, "finish", away_at_first)
+    monkeypatch.setattr(once, "FINISH_RETRY_S", 0.01)
+    key = new_key()
+    first = await send(harness, key)
+    await until(lambda: tries == 3 and not harness.gateway._once._tasks)
+    again = await send(harness, key)
+    assert (first.status_code, again.content, engine.ran) == (200, first.content, 1)
+
+
+async def test_a_tenant_that_repeats_without_end_leaves_connections_to_the_others() -> None:
+    store = ReplayStore(os.environ["VALKEY_URL"], 64 << 20)
+    assert store._client is not None
+    pool, begin, go = store._client.connection_pool, store._scripts[replays._BEGIN], asyncio.Event()
+    busy, other = (f"tnt_{os.urandom(4).hex()}" for _ in range(2))
+
+    async def slow_for_one(keys: Sequence[str], args: Sequence[Any]) -> object:
+        if busy in keys[1]:
+            connection = await pool.get_connection()
+            await go.wait()
+            await pool.release(connection)
+        return await begin(keys=keys, args=args)
+
+    store._scripts[replays._BEGIN] = slow_for_one  # type: ignore[assignment]
+    many = [asyncio.create_task(store.begin(busy, b"%d" % index, b"f" * 16)) for index in range(50)]
+    await asyncio.sleep(0)
+    assert isinstance(await store.begin(other, b"key", b"f" * 16), Lease)
+    go.set()
+    assert all(isinstance(known, Lease) for known in await asyncio.gather(*many))
+    await store.close()
 
 
 async def test_a_large_answer_is_not_kept_but_its_request_runs_once_all_the_same(
