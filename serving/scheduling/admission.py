@@ -6,6 +6,7 @@ work that will go first by the scheduler's own order, and the work itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.scheduling.work import Refusal, Work
@@ -35,6 +36,25 @@ def refuse_full(work: Work, outlook: Outlook, max_queued: int) -> Refusal | None
     if outlook.queued_total >= max_queued:
         return _full(work, outlook.queued_total, max_queued, outlook, "this replica can hold")
     return None
+
+
+def refuse_parts(works: Sequence[Work], queued: int, queued_total: int, max_queued: int) -> Refusal | None:
+    """A request cut into so many works that they cannot all be queued: now, or ever."""
+    parts, limit = len(works), min(works[0].max_queue, max_queued)
+    if parts > limit:
+        return Refusal(
+            code="invalid_request",
+            message=f"the request makes {parts} batches, more than the {limit} that may be queued at once",
+            numbers={"parts": parts, "limit": limit, "max_batch_size": works[0].max_batch_size},
+        )
+    if queued + parts <= works[0].max_queue and queued_total + parts <= max_queued:
+        return None
+    return Refusal(
+        code="queue_full",
+        message=f"{queued} requests wait already, which leaves no room for the {parts} batches of this one",
+        numbers={"queued_requests": queued, "parts": parts, "limit": limit, "sla_class": works[0].sla_class},
+        retry_after_s=0.5,
+    )
 
 
 def refuse_late(work: Work, outlook: Outlook, now: float) -> Refusal | None:

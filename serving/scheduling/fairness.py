@@ -173,6 +173,11 @@ class Fairness:
         """Raises `KeyError` for a tenant without work here."""
         return self._accounts[tenant_id]
 
+    def waiting(self, work: Work) -> int:
+        """Works queued of this one's tenant and class."""
+        account = self._accounts.get(work.tenant_id)
+        return 0 if account is None else account.waiting[work.sla_class]
+
     def served(self, account: Account) -> None:
         """The fair queues served this account next: nobody waiting has a lower counter."""
         self._floor_s = max(self._floor_s, account.counter_s)

@@ -30,9 +30,21 @@ def share_out_us(total_us: int, weights: Sequence[int]) -> list[int]:
     return shares
 
 
-def share_batch_us(batch: Batch, execute_us: int) -> list[int]:
-    """Each work's part of the batch's device time, by tokens (engines without tokens count rows as such)."""
-    return share_out_us(execute_us, [work.tokens for work in batch.works])
+def share_batch_us(batch: Batch, execute_us: int, culprits: Sequence[int] = ()) -> list[int]:
+    """Each work's part of the batch's device time, by tokens (engines without tokens count rows as such).
+
+    What a batch took beyond its prediction because some of its works failed is for these, at the positions
+    `culprits`, alone.
+    """
+    tokens = [work.tokens for work in batch.works]
+    if not culprits:
+        return share_out_us(execute_us, tokens)
+    usual_us = min(execute_us, round(batch.predicted_s * 1e6))
+    shares_us = share_out_us(usual_us, tokens)
+    extra_us = share_out_us(execute_us - usual_us, [tokens[position] for position in culprits])
+    for position, us in zip(culprits, extra_us, strict=True):
+        shares_us[position] += us
+    return shares_us
 
 
 class Departures:

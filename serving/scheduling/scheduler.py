@@ -7,9 +7,15 @@ of `expired`, or its place in one batch.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
-from serving.scheduling.admission import deadline_refusal, draining_refusal, refuse_full, refuse_late
+from serving.scheduling.admission import (
+    deadline_refusal,
+    draining_refusal,
+    refuse_full,
+    refuse_late,
+    refuse_parts,
+)
 from serving.scheduling.cost import CostModel
 from serving.scheduling.draft import Draft
 from serving.scheduling.fairness import Account, Fairness, MinimumShare
@@ -86,6 +92,20 @@ class Scheduler:
         self._sizing.saw(work, alone_s, now)
         return None
 
+    def submit_parts(self, works: Sequence[Work], now: float) -> Refusal | None:
+        """`submit` for the parts of one request, which have one tenant and profile: all of them or none."""
+        if len(works) == 1:
+            return self.submit(works[0], now)
+        queued = self._fairness.waiting(works[0])
+        refusal = refuse_parts(works, queued, len(self._waiting.works), self._policy.max_queued)
+        for count, work in enumerate(works if refusal is None else ()):
+            refusal = self.submit(work, now)
+            if refusal is not None:
+                for earlier in works[:count]:
+                    self.cancel(earlier.id)
+                break
+        return refusal
+
     def cancel(self, work_id: int) -> bool:
         """True when the work was still queued and now never runs."""
         work = self._waiting.works.get(work_id)
@@ -103,7 +123,7 @@ class Scheduler:
         work = self._waiting.works.get(work_id)
         if work is None:
             return False
-        amended = _amended(work, terms)
+        amended = work.under(terms)
         account = self._fairness.arrive(amended, now)
         self._waiting.withdraw(work)
         self._assign_lane(amended, account, now)
@@ -165,12 +185,14 @@ class Scheduler:
         *,
         learn: bool = True,
         departures: Departures | None = None,
+        culprits: Sequence[int] = (),
     ) -> list[int]:
         """Account for a batch that ran for `execute_s` without its interruptions.
 
         Returns each work's share of the device time in microseconds, in the batch's order; they sum to
         `execute_s` rounded to one. `learn=False` when the time says nothing about the cost curve (the
-        engine failed, or ran the batch in parts). `departures` when works left before the end. Raises `ValueError` for a batch that is not running.
+        engine failed, or ran the batch in parts). `departures` when works left before the end; `culprits` are
+        the positions of works that broke the batch. Raises `ValueError` for a batch that is not running.
         """
         self._forecast.running.remove(batch)
         if self._forecast.running:
@@ -180,7 +202,11 @@ class Scheduler:
             self._sizing.ran(batch.tokens, batch.boundaries if not batch.is_urgent else 0)
         self._last_run = now
         execute_us = max(0, round(execute_s * 1e6))
-        shares_us = share_batch_us(batch, execute_us) if departures is None else departures.close(execute_us)
+        shares_us = (
+            share_batch_us(batch, execute_us, culprits)
+            if departures is None
+            else departures.close(execute_us)
+        )
         self._settle(batch, shares_us, now)
         return shares_us
 
@@ -370,20 +396,3 @@ class Scheduler:
             load.add(by_lane[lane], now)
         for lane, promise in self._promised.items():
             promise.account(total_s, by_lane[lane], bool(self._forecast.backlogs[lane].rows))
-
-
-def _amended(work: Work, terms: Terms) -> Work:
-    """A copy: queues know their entries by identity."""
-    return replace(
-        work,
-        sla_class=terms.sla_class,
-        deadline=terms.deadline,
-        weight=terms.weight,
-        max_batch_size=max(work.rows, terms.max_batch_size),
-        max_wait_s=terms.max_wait_s,
-        max_queue=terms.max_queue,
-        late_policy=terms.late_policy,
-        target_s=terms.target_s,
-        spent_s=0.0,
-        is_demoted=False,
-    )

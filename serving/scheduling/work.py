@@ -5,7 +5,7 @@ All times are seconds on one monotonic clock, passed in as `now`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from serving.contract import CloseReason, LatePolicy, SlaClass
@@ -58,6 +58,22 @@ class Work:
     def target(self) -> float:
         """Seconds within which the profile wants it answered."""
         return self.target_s or max(self.deadline - self.arrived, 0.0)
+
+    def under(self, terms: Terms) -> Work:
+        """A copy with other terms (queues know their entries by identity). What is larger stays whole."""
+        return replace(
+            self,
+            sla_class=terms.sla_class,
+            deadline=terms.deadline,
+            weight=terms.weight,
+            max_batch_size=max(self.rows, terms.max_batch_size),
+            max_wait_s=terms.max_wait_s,
+            max_queue=terms.max_queue,
+            late_policy=terms.late_policy,
+            target_s=terms.target_s,
+            spent_s=0.0,
+            is_demoted=False,
+        )
 
 
 @dataclass(frozen=True, slots=True)

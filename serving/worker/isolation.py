@@ -39,7 +39,7 @@ class IsolatedRun:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.is_whole = True
-        """False once the batch had to be run in parts: its time says nothing about the cost curve."""
+        """False once something failed or ran in parts: the batch's time says nothing about the cost curve."""
         self.finished: set[int] = set()
         """Ids of the inputs that have their outcome already."""
         self._overflows: list[Sequence[EngineInput]] = []
@@ -55,17 +55,26 @@ class IsolatedRun:
         except DeviceLost:
             raise
         except promises.BrokenPromise as broken:
+            self.is_whole = False
             return [EngineFailed(str(broken)) for _ in inputs]
         except (OutOfMemory, MemoryError) as error:
+            self.is_whole = False
             self._overflows.append(inputs)
             return (yield from self._with_less_memory(inputs, error))
         except Exception as error:  # noqa: BLE001 - engines run code of others: anything may come out
+            self.is_whole = False
             if len(inputs) == 1:
                 return [_failure(error)]
             return (yield from self._run_again(inputs, error))
         if not self.is_whole:
             self._largest_tokens = max(self._largest_tokens, _tokens(inputs))
         return outcomes
+
+    def culprits(self, outcomes: Sequence[Outcome]) -> list[int]:
+        """Positions of the inputs for whose sake the batch ran in parts; `outcomes` are what it came to."""
+        if self.is_whole:
+            return []
+        return [position for position, one in enumerate(outcomes) if isinstance(one, DataPlaneError)]
 
     @property
     def overflow_tokens(self) -> int:
@@ -96,7 +105,6 @@ class IsolatedRun:
 
     def _run_rows(self, item: EngineInput) -> Generator[Step, None, Outcome]:
         """One input in halves of its rows; it fails as a whole when one of them does."""
-        self.is_whole = False
         outputs: list[EngineOutput] = []
         for piece in slices(item, (item.rows + 1) // 2):
             outcome = yield from self._run_piece(piece)
@@ -132,7 +140,6 @@ class IsolatedRun:
         has_begun = [self._has_begun(item) for item in inputs]
         if not any(has_begun):
             return (yield from self._run_halves(inputs))
-        self.is_whole = False
         others = [item for item, begun in zip(inputs, has_begun, strict=True) if not begun]
         outcomes = iter((yield from self.run(others)) if others else [])
         failure = _out_of_memory(inputs) if isinstance(error, MemoryError) else _failure(error)
@@ -142,7 +149,6 @@ class IsolatedRun:
         return (item.stream is not None and item.stream.has_begun) or id(item) in self.finished
 
     def _run_halves(self, inputs: Sequence[EngineInput]) -> Run:
-        self.is_whole = False
         middle = len(inputs) // 2
         outcomes: list[Outcome] = []
         for half in (inputs[:middle], inputs[middle:]):

@@ -91,7 +91,7 @@ class EngineLoop:
         """Queue requests, each as a whole or not at all; one refusal or None per request."""
         with self._changed:
             now = self._clock()
-            answers = [self._submit_request(works, now) for works in requests]
+            answers = [self._scheduler.submit_parts(works, now) for works in requests]
             self._changed.notify()
         return answers
 
@@ -149,17 +149,6 @@ class EngineLoop:
         return batch is not None
 
     # ------------------------------------------------------------ deciding, under the lock
-
-    def _submit_request(self, works: Sequence[Work], now: float) -> Refusal | None:
-        if len(works) == 1:
-            return self._scheduler.submit(works[0], now)
-        for count, work in enumerate(works):
-            refusal = self._scheduler.submit(work, now)
-            if refusal is not None:
-                for earlier in works[:count]:
-                    self._scheduler.cancel(earlier.id)
-                return refusal
-        return None
 
     def _next_batch(self) -> Batch | None:
         with self._changed:
@@ -220,7 +209,7 @@ class EngineLoop:
     def _finish(self, underway: Underway, outcomes: list[Outcome], ended: float) -> None:
         batch, inputs, isolated = underway.batch, underway.inputs, underway.isolated
         executed_tokens = self._engine.executed_tokens(inputs)
-        shares_us = self._complete(underway, ended, executed_tokens)
+        shares_us = self._complete(underway, ended, executed_tokens, isolated.culprits(outcomes))
         execute_s, rest = underway.execute_s(ended), underway.without_left(outcomes)
         ran = BatchRun(batch, rest, underway.started, ended, execute_s, shares_us, executed_tokens)
         self._settled.runs.append(ran)
@@ -266,7 +255,9 @@ class EngineLoop:
         numbers |= {"failed_tokens": failed_tokens, "cap_tokens": int(cap)}
         self._notify(Notice("batch.out_of_memory", numbers))
 
-    def _complete(self, underway: Underway, ended: float, executed_tokens: int) -> list[int]:
+    def _complete(
+        self, underway: Underway, ended: float, executed_tokens: int, culprits: Sequence[int]
+    ) -> list[int]:
         batch, execute_s = underway.batch, underway.execute_s(ended)
         with self._changed:
             counters = self._counters
@@ -277,7 +268,12 @@ class EngineLoop:
             counters.tokens += batch.tokens
             counters.executed_tokens += executed_tokens
             return self._scheduler.complete(
-                batch, execute_s, ended, learn=underway.is_typical, departures=underway.departures
+                batch,
+                execute_s,
+                ended,
+                learn=underway.is_typical,
+                departures=underway.departures,
+                culprits=culprits,
             )
 
     def _hand_over(self) -> None:

@@ -21,7 +21,7 @@ from serving.worker.engines.contract import (
 from serving.worker.loop import STUCK_AFTER_S, STUCK_STEPS
 from serving.worker.requests import Request
 from tests.serving.worker.links import request as infer
-from tests.serving.worker.test_loop import Bench
+from tests.serving.worker.test_loop import Bench, values
 
 
 def _x(item: EngineInput) -> int:
@@ -216,3 +216,65 @@ def test_a_request_with_one_row_that_never_fits_is_refused_and_teaches_nothing(b
         bench.submit(value)
     bench.step()
     assert bench.runs[-1].batch.rows == 32
+
+
+def _poison(layer: int, inputs: Sequence[EngineInput]) -> None:
+    if any(_x(item) == 3 for item in inputs):
+        raise RuntimeError("cannot do 3")
+
+
+def test_inputs_that_fail_at_once_teach_no_cost(bench: Bench) -> None:
+    def fail_at_once(inputs: Sequence[EngineInput]) -> Run:
+        raise RuntimeError("no")
+        yield
+
+    before = bench.cost.predict_s(1, 1)
+    bench.engine.run = fail_at_once  # type: ignore[method-assign]
+    for _ in range(100):
+        bench.submit(1)
+        bench.step()
+    assert bench.cost.predict_s(1, 1) == before
+
+
+def test_who_breaks_a_batch_pays_for_running_it_again(bench: Bench) -> None:
+    bench.engine.during_layer = _poison
+    for value in range(1, 9):
+        bench.submit(value)
+    bench.step()
+    [run] = bench.runs
+    shares = dict(zip(values(run.batch.works), run.shares_us, strict=True))
+    whole_us = run.batch.predicted_s * 1e6
+    assert sum(shares.values()) == round(run.execute_s * 1e6)
+    assert all(share <= whole_us / 8 + 1 for value, share in shares.items() if value != 3)
+
+
+def test_nobody_pays_alone_for_a_batch_that_was_too_large(bench: Bench) -> None:
+    bench.engine.during_layer = _only_rows(4)
+    for value in range(1, 9):
+        bench.submit(value)
+    bench.step()
+    [run] = bench.runs
+    assert max(run.shares_us) - min(run.shares_us) <= 1
+
+
+def test_a_request_of_more_parts_than_its_queue_holds_is_refused_before_any_is_queued(bench: Bench) -> None:
+    item = EngineInput(512, {"x": Tensor("FP32", np.zeros((512, 1), np.float32))})
+    request = Request(None, 1, bench.clock.now, 4)
+    header = infer(sla_class="batch", rows=512, max_batch_size=1, max_queue=256)
+    [refusal] = bench.loop.submit([requests.cut(request, header, item, 64)])
+    assert refusal is not None
+    assert refusal.code == "invalid_request"
+    assert refusal.numbers["parts"] == 512
+
+
+def test_a_request_whose_parts_find_no_room_is_refused_as_a_whole(bench: Bench) -> None:
+    for value in range(100):
+        bench.submit(value, max_queue=256)
+    item = EngineInput(200, {"x": Tensor("FP32", np.zeros((200, 1), np.float32))})
+    request = Request(None, 1, bench.clock.now, 4)
+    header = infer(sla_class="batch", tenant_id="tnt_batch", rows=200, max_batch_size=1, max_queue=256)
+    [refusal] = bench.loop.submit([requests.cut(request, header, item, 64)])
+    assert refusal is not None
+    assert refusal.code == "queue_full"
+    assert refusal.numbers["queued_requests"] == 100
+    assert bench.loop.queued_rows == 100

@@ -85,8 +85,8 @@ class Bench:
     def __init__(self) -> None:
         self.clock = Clock()
         self.engine = LayeredEngine(self.clock)
-        cost = CostModel(CostCurve(a_ms=40.0, b_ms_per_row=0.0, c_ms_per_token=0.1))
-        scheduler = Scheduler(64, cost, can_yield=True, segments=LAYERS)
+        self.cost = CostModel(CostCurve(a_ms=40.0, b_ms_per_row=0.0, c_ms_per_token=0.1))
+        scheduler = Scheduler(64, self.cost, can_yield=True, segments=LAYERS)
         self.settled: list[Settled] = []
         self.notices: list[Notice] = []
         self.loop = EngineLoop(
