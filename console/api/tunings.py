@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from django.http import HttpResponse
 from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -48,11 +50,13 @@ class ApplyBody(serializers.Serializer):
 class VersionTunings(ApiView):
     """`/versions/{id}/tunings`"""
 
+    @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, version_id: str) -> Response:
         version = access_tuned_version(self.actor, version_id)
         rows = visible_tunings(self.actor).filter(version=version)
         return Response(page_of(rows, request.query_params, document))
 
+    @extend_schema(request=TuningBody, responses={201: OpenApiTypes.OBJECT})
     def post(self, request: Request, version_id: str) -> HttpResponse:
         version = access_tuned_version(self.actor, version_id, Right.MANAGE_MODELS)
         values = self.read(TuningBody)
@@ -69,6 +73,7 @@ class VersionTunings(ApiView):
 class Tuning(ApiView):
     """`/tunings/{id}`"""
 
+    @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, tuning_id: str) -> Response:
         return Response(document(access_tuning(self.actor, tuning_id)))
 
@@ -76,6 +81,7 @@ class Tuning(ApiView):
 class CancelTuning(ApiView):
     """`/tunings/{id}/cancel`"""
 
+    @extend_schema(request=None, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request, tuning_id: str) -> Response:
         run = access_tuning(self.actor, tuning_id, Right.MANAGE_MODELS)
         cancel_tuning(by=self.actor, run=run)
@@ -85,6 +91,7 @@ class CancelTuning(ApiView):
 class ApplyTuning(ApiView):
     """`/tunings/{id}/apply`"""
 
+    @extend_schema(request=ApplyBody, responses={201: OpenApiTypes.OBJECT})
     def post(self, request: Request, tuning_id: str) -> HttpResponse:
         run = access_tuning(self.actor, tuning_id, Right.MANAGE_MODELS)
         index = self.read(ApplyBody)["candidate"]

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
+from django.conf import settings
 from django.http import HttpResponse
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import exceptions
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
@@ -43,6 +45,16 @@ class SignedIn(SessionAuthentication):
     def authenticate_header(self, request: Request) -> str:
         """Without it, 401 would be told as 403."""
         return "Session"
+
+
+class SignedInScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """What the OpenAPI document says of `SignedIn`; being defined registers it."""
+
+    target_class = SignedIn
+    name = "session"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME}
 
 
 class BoundedJson(JSONParser):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.checks import run_checks
+from drf_spectacular.checks import schema_check
 
 FINE = {"SECRET_KEY": "s" * 50, "KEY_PEPPER": b"p" * 32, "DEBUG": False, "USES_TLS": False}
 
@@ -45,3 +46,7 @@ def test_a_dangerous_setting_is_named(settings: Any, changes: dict[str, Any], ex
     for name, value in (FINE | changes).items():
         setattr(settings, name, value)
     assert _found(deploy=True) == {expected}
+
+
+def test_the_document_of_the_management_api_has_no_gaps() -> None:
+    assert [str(message) for message in schema_check([])] == []
