@@ -32,6 +32,9 @@ REST_TICKS = 75
 """Sweeps a connection may lie at rest between two requests."""
 UNREAD_TICKS = 30
 """Sweeps an answer may lie unread without any progress."""
+MUCH_UNREAD_BYTES = 1 << 20
+SLOWEST_READ_BYTES = 64 << 10
+"""Of more than `MUCH_UNREAD_BYTES`, so much has to be taken in each further sweep: as slow as a body may come."""
 EXTENSION = "tidegate.connection"
 
 _HEAD_TOO_LARGE = (
@@ -153,6 +156,8 @@ class Connection(HttpToolsProtocol):
     """Read but not parsed: it waits for the pipelined requests before it."""
     _unread_bytes = 0
     _unread_ticks = 0
+    _much_ticks = 0
+    _most_unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.extensions = {EXTENSION: self}
@@ -290,12 +295,21 @@ class Connection(HttpToolsProtocol):
         return bool(self.pipeline or self._unfed)
 
     def _is_unread(self) -> bool:
-        """Whether an answer lies here that the client has not taken a byte of for too long."""
+        """Whether an answer lies here that the client takes nothing of, or too little of a large one."""
         unread = self.transport.get_write_buffer_size()
+        if unread > MUCH_UNREAD_BYTES and self._is_read_slowly(unread):
+            return True
+        if unread <= MUCH_UNREAD_BYTES:
+            self._much_ticks = self._most_unread_bytes = 0
         is_stuck = unread > 0 and unread == self._unread_bytes
         self._unread_ticks = self._unread_ticks + 1 if is_stuck else 0
         self._unread_bytes = unread
         return self._unread_ticks >= UNREAD_TICKS
+
+    def _is_read_slowly(self, unread: int) -> bool:
+        self._much_ticks += 1
+        self._most_unread_bytes = max(self._most_unread_bytes, unread)
+        return self._much_ticks > UNREAD_TICKS + self._most_unread_bytes // SLOWEST_READ_BYTES
 
     def _discard(self, data: bytes) -> None:
         self._linger_bytes += len(data)

@@ -121,6 +121,30 @@ async def test_an_answer_nobody_reads_counts_as_in_flight_and_is_given_up(
     sock.close()
 
 
+async def test_a_large_answer_that_is_read_drop_by_drop_is_given_up(
+    echo: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "UNREAD_TICKS", 3)
+    monkeypatch.setattr(connections, "SLOWEST_READ_BYTES", 1 << 30)
+    host, port = echo.url[7:].split(":")
+    sock, loop = socket.socket(), asyncio.get_running_loop()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    await loop.sock_connect(sock, (host, int(port)))
+    await loop.sock_sendall(sock, post(echo, json.dumps(echo_body([1.5] * 2_000_000)).encode()))
+    await until(lambda: any(c.flow.write_paused for c in echo.server.server_state.connections))
+    [connection] = echo.server.server_state.connections
+    for _ in range(4):
+        assert not connection.transport.is_closing()
+        unread = connection.transport.get_write_buffer_size()
+        while connection.transport.get_write_buffer_size() == unread:  # there is progress before each sweep
+            await loop.sock_recv(sock, 1 << 16)
+        tick_all([connection])
+    assert connection.transport.is_closing()
+    await until(lambda: echo.gateway.inference._gates["tnt_a"].in_flight == 0)
+    sock.close()
+
+
 @pytest.mark.parametrize("is_chunked", [False, True])
 async def test_a_wish_for_another_protocol_is_ignored(echo: Harness, is_chunked: bool) -> None:
     """As Java's client asks for HTTP/2 with every first request, bodies included."""
