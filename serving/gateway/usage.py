@@ -122,6 +122,8 @@ class Usage:
         self._is_on_its_way = False
         """Whether the generation before is handed over, and not yet known to be delivered."""
         self._open: dict[tuple[int, Account], Used] = {}
+        self._near: dict[tuple[Lane, str, int], Used] = {}
+        """The same sums where they are found in a third of the time."""
         self._rests: dict[Account, int] = {}
 
     def recover(self) -> list[Report]:
@@ -144,8 +146,15 @@ class Usage:
 
     def of(self, lane: Lane, key_id: str, now: float) -> Used:
         """The sums to add to. `now` is Unix time."""
+        minute = int(now) // 60 * 60
+        used = self._near.get((lane, key_id, minute))
+        if used is None:
+            used = self._near[lane, key_id, minute] = self._find(lane, key_id, minute)
+        return used
+
+    def _find(self, lane: Lane, key_id: str, minute: int) -> Used:
         account = Account(lane.tenant_id, key_id, lane.model, lane.version.id, lane.profile.sla_class)
-        key = (int(now) // 60 * 60, account)
+        key = (minute, account)
         used = self._open.get(key)
         if used is None:
             used = self._open[key] = Used(self._cells(*key), lane.version.price_micro_per_device_hour)
@@ -154,6 +163,7 @@ class Usage:
     def flush(self) -> None:
         """Hand over everything since the last time, unless that is still on its way."""
         self._forget_delivered()
+        self._near.clear()  # lanes of former configurations are not kept, however long nothing is delivered
         if not self._open:
             return
         if not self._files or len(self._open) > MAX_OPEN:
@@ -190,6 +200,7 @@ class Usage:
 
     def _taken(self) -> list[Slot]:
         taken, self._open = self._open, {}
+        self._near.clear()
         return [Slot([str(minute), *account], used.counts) for (minute, account), used in taken.items()]
 
     def _next_generation(self) -> None:

@@ -51,7 +51,10 @@ class JournalFile:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.ftruncate(descriptor, SLOT_BYTES * (SLOTS + 1))
+            size_bytes = SLOT_BYTES * (SLOTS + 1)
+            os.ftruncate(descriptor, size_bytes)
+            # A store to a hole of a mapped file kills the process when the disk is full.
+            os.posix_fallocate(descriptor, 0, size_bytes)
             self._map = mmap.mmap(descriptor, 0)
         finally:
             os.close(descriptor)

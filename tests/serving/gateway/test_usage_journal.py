@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,26 @@ def test_without_a_place_for_files_usage_is_counted_in_memory(tmp_path: Path, on
     usage.of(one, "key_a", NOW).count_failure()
     usage.flush()
     assert requests(outbox) == 1
+
+
+def test_without_room_on_the_disk_usage_is_counted_in_memory(
+    tmp_path: Path, one: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    outbox = Outbox()
+    usage = started(outbox, tmp_path)
+    usage.of(one, "key_a", NOW).count_failure()
+    usage.flush()
+    assert requests(outbox) == 1
+
+
+def test_the_room_for_sums_is_reserved_so_that_a_full_disk_kills_nobody(tmp_path: Path) -> None:
+    JournalFile(tmp_path / "usage-0.journal")
+    found = (tmp_path / "usage-0.journal").stat()
+    assert found.st_blocks * 512 >= found.st_size
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
