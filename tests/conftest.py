@@ -8,6 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# What a machine has besides to do says nothing about a property.
+settings.register_profile("tidegate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tidegate")
 
 pytest_plugins = ["tests.shared_rows"]
 
