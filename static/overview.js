@@ -29,6 +29,9 @@ let isHovered = false;
 
 const keyOf = (row) => `${row.tenant_id} ${row.model}`;
 const isOurs = (row) => !only || row.model === only;
+// What was asked for and is no model of the tenant's: it has no page, and nothing is promised for it.
+const isUnknown = (row) => !row.version_id && !row.target_ms;
+const nameOf = (row) => (isUnknown(row) ? words.no_model : row.model);
 // Rows without a tenant count what came without a valid key: failures of nobody in particular.
 const shown = (frame) => frame.rows.filter((row) => row.tenant_id && isOurs(row));
 
@@ -51,11 +54,11 @@ function seriesOf(frames) {
     for (const row of shown(frame)) found.set(keyOf(row), row);
   }
   const counts = {};
-  const rank = ([key, row]) => `${CLASSES.indexOf(row.sla_class)} ${key}`;
+  const rank = ([key, row]) => `${isUnknown(row) ? "9" : CLASSES.indexOf(row.sla_class)} ${key}`;
   return [...found.entries()].sort((a, b) => (rank(a) < rank(b) ? -1 : 1)).map(([key, row]) => {
     const index = (counts[row.sla_class] = (counts[row.sla_class] ?? -1) + 1);
     const [slug, tenant] = names.tenants[row.tenant_id] ?? [row.tenant_id, row.tenant_id];
-    return { key, row, slug, tenant, label: page.dataset.scope === "all" ? `${slug} · ${row.model}` : row.model, colour: classColour(row.sla_class, index) };
+    return { key, row, slug, tenant, label: page.dataset.scope === "all" ? `${slug} · ${nameOf(row)}` : nameOf(row), colour: classColour(row.sla_class, index) };
   });
 }
 
@@ -95,9 +98,9 @@ function keptCell(kept) {
 
 function nameCell(series) {
   const td = document.createElement("td");
-  const model = document.createElement("a");
-  model.href = `${page.dataset.models}${series.row.model}/`;
-  model.textContent = series.row.model;
+  const model = document.createElement(isUnknown(series.row) ? "span" : "a");
+  if (model.localName === "a") model.href = `${page.dataset.models}${series.row.model}/`;
+  model.textContent = nameOf(series.row);
   const tenant = document.createElement("a");
   tenant.href = `${page.dataset.tenants}${series.slug}/`;
   tenant.textContent = series.tenant;
@@ -200,7 +203,7 @@ function showCharts(series, time) {
   charts.batch?.show(time.times, lines.map((one) => line(one, (row) => row.batch)));
   charts.queue?.show(time.times, lines.map((one) => line(one, (row) => row.pending ?? 0)));
   const one = series.find((candidate) => candidate.key === selected) ?? series[0];
-  for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one ? `${one.tenant} · ${one.row.model}` : "–";
+  for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one ? `${one.tenant} · ${nameOf(one.row)}` : "–";
   if (one) {
     const pick = (label, tone, field, width, dash) => ({ label, colour: tone, width, dash, isLimit: Boolean(dash), values: column(one, time, (row) => row[field]) });
     const base = colour(one.row.sla_class);
@@ -254,7 +257,7 @@ function showDevices(time) {
 }
 
 // A series that is not in the newest second (a gap, or forgotten): its name stays, its figures do not.
-const absent = ({ tenant_id, model, sla_class, target_ms }) => ({ tenant_id, model, sla_class, target_ms, rps: null });
+const absent = ({ tenant_id, model, version_id, sla_class, target_ms }) => ({ tenant_id, model, version_id, sla_class, target_ms, rps: null });
 
 // A chart stays readable with few lines: the busiest now, in the order of the table.
 function busiest(series) {

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from console.pages.answers import FORM, FormPage, attempt, go, page, show
 from console.pages.forms import ActionForm, ConfirmForm
-from console.pages.snippets import curl_embeddings
+from console.pages.snippets import answering_version, curl_for
 from console.requests import ConsoleRequest
 from serving.control.catalog.access import visible_models
 from tenants.access import access_key, access_tenant_by_slug
@@ -70,8 +70,8 @@ class KeyForm(ActionForm):
 @page("tenants", FORM)
 def create(request: ConsoleRequest, slug: str) -> HttpResponse:
     tenant = access_tenant_by_slug(request.actor, slug, Right.MANAGE_KEYS)
-    models = list(visible_models(request.actor, tenant.pk).values_list("name", flat=True))
-    form = KeyForm(models, request.POST or None)
+    models = list(visible_models(request.actor, tenant.pk))
+    form = KeyForm([model.name for model in models], request.POST or None)
     made = attempt(form, create_key, by=request.actor, tenant=tenant)
     if made is None:
         frame = FormPage(
@@ -82,14 +82,14 @@ def create(request: ConsoleRequest, slug: str) -> HttpResponse:
         )
         return frame.show(request, form)
     key, token = made
-    usable = [name for name in models if key.allowed_models is None or name in key.allowed_models]
+    usable = [m for m in models if key.allowed_models is None or m.name in key.allowed_models]
     template = "pages/key_created_dialog.html" if request.htmx else "pages/key_created.html"
     answer = show(
         request,
         template,
         key=key,
         token=token,
-        curl=curl_embeddings(usable[0], token) if usable else "",
+        curl=curl_for(usable[0].name, answering_version(usable[0]), token) if usable else "",
         tenant=tenant,
         back=_address(tenant),
     )

@@ -226,7 +226,7 @@ def _serving(actor: Actor, model: Model) -> dict[str, Any]:
         "has_ready": any(v.is_ready for v in versions),
         "measured": shown,
         "curve": curve_of(shown) if shown else None,
-        "curl": curl_for(model.name, shown),
+        "curl": curl_for(model.name, shown or next(iter(versions), None)),
         "is_moving": is_moving or any(run.is_active for run in tunings),
         "tunings": tunings,
     }

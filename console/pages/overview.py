@@ -67,6 +67,7 @@ def live_words() -> dict[str, str]:
         "risk": _("at risk"),
         "broken": _("broken"),
         "unknown": _("no answers"),
+        "no_model": _("unknown model"),
         "interactive": _("interactive"),
         "standard": _("standard"),
         "batch": _("batch"),

@@ -21,11 +21,20 @@ from django.views.decorators.debug import sensitive_post_parameters
 from console.pages.answers import FORM, page, show
 from console.pages.forms import ActionForm
 from console.pages.overview import live_words
-from console.pages.snippets import curl_embeddings, curl_infer, example_inputs, python_openai
+from console.pages.snippets import (
+    answering_version,
+    curl_embeddings,
+    curl_infer,
+    example_inputs,
+    python_openai,
+    takes_text,
+    text_inputs,
+    way_of,
+)
 from console.requests import ConsoleRequest
 from console.templatetags.figures import figure
 from serving.control.catalog.access import visible_models
-from serving.control.catalog.models import Engine, Version
+from serving.control.catalog.models import Version
 from serving.telemetry.frames import STAGES
 from tenants.keys import MAX_TOKEN_CHARS
 
@@ -99,7 +108,7 @@ class TryForm(ActionForm):
     def __init__(self, versions: dict[str, Version | None], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["model"].choices = [(name, name) for name in versions]  # type: ignore[attr-defined]
-        tensors = [n for n, version in versions.items() if _takes_tensors(version)]
+        tensors = [n for n, version in versions.items() if not takes_text(version)]
         texts = [name for name in versions if name not in tensors]
         self.fields["text"].only_for = f"model={' '.join(texts)}"  # type: ignore[attr-defined]
         self.fields["inputs"].only_for = f"model={' '.join(tensors)}"  # type: ignore[attr-defined]
@@ -145,14 +154,15 @@ def index(request: ConsoleRequest) -> HttpResponse:
 
 def _try(typed: dict[str, Any], versions: dict[str, Version | None]) -> dict[str, Any]:
     name = typed["model"]
-    if _takes_tensors(versions[name]):
-        inputs = typed["inputs"] or []
-        answer = _ask(f"/v2/models/{quote(name)}/infer", {"inputs": inputs}, typed["key"])
-        return {"answer": answer, "curl": curl_infer(name, inputs)}
-    lines = [line for line in typed["text"].splitlines() if line.strip()] or [""]
-    text: Any = lines if len(lines) > 1 else lines[0]
-    answer = _ask("/v1/embeddings", {"model": name, "input": text}, typed["key"])
-    return {"answer": answer, "curl": curl_embeddings(name, text=text), "python": python_openai(name, text)}
+    version, lines = versions[name], [line for line in typed["text"].splitlines() if line.strip()] or [""]
+    if way_of(version) == "embeddings":
+        text = lines if len(lines) > 1 else lines[0]
+        answer = _ask("/v1/embeddings", {"model": name, "input": text}, typed["key"])
+        curl, python = curl_embeddings(name, text=text), python_openai(name, text)
+        return {"answer": answer, "curl": curl, "python": python}
+    inputs = text_inputs(version, lines) if version and takes_text(version) else typed["inputs"] or []
+    answer = _ask(f"/v2/models/{quote(name)}/infer", {"inputs": inputs}, typed["key"])
+    return {"answer": answer, "curl": curl_infer(name, inputs)}
 
 
 def _ask(path: str, body: dict[str, Any], key: str) -> Answer:
@@ -230,12 +240,4 @@ def _versions(request: ConsoleRequest) -> dict[str, Version | None]:
     """Models one may call, each with the version that answers (or the newest, while none does)."""
     scope = request.tenant.pk if request.tenant else None
     models = visible_models(request.actor, scope).prefetch_related("versions", "deployments__version")
-    found: dict[str, Version | None] = {}
-    for model in models:
-        active = [d.version for d in model.deployments.all() if d.is_active]
-        found[model.name] = next(iter([*active, *model.versions.all()]), None)
-    return found
-
-
-def _takes_tensors(version: Version | None) -> bool:
-    return version is not None and version.engine in (Engine.TENSOR, Engine.PYTHON)
+    return {model.name: answering_version(model) for model in models}

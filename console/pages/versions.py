@@ -168,6 +168,10 @@ class FallbackForm(ActionForm):
             versions.append(now)
         self._targets = {target.pk: target for target in (*models, *versions)}
         field = cast(forms.ChoiceField, self.fields["fallback"])
+        if not self._targets:
+            field.help_text = _(
+                "Nothing else can: no other version is ready that takes and gives the same as this one."
+            )
         field.choices = [
             ("", _("Nothing: the request is refused")),
             (_("A model: the version it serves then"), [(model.pk, model.name) for model in models]),

@@ -30,6 +30,7 @@ MAX_CATCH_UP_S = 5
 """After a stall only the newest seconds are closed; the jump is a gap in the charts."""
 MAX_SKEW_S = 30.0
 SEEN_SEQUENCES = 128
+_CLASSES: tuple[SlaClass, ...] = ("interactive", "standard", "batch")
 
 
 class SeriesKey(NamedTuple):
@@ -238,10 +239,16 @@ class Collector:
         for state in states:
             window.add(state.window)
             rates.add_share(state.rates.get(second, Rates()), 1.0)
-        first = max(range(len(keys)), key=lambda i: (states[i].window.answered, -states[i].target_us))
+        first = max(range(len(keys)), key=lambda i: self._prominence(keys[i]))
         row = _row(keys[first], states[first].target_us, rates, window, sum(pending.get(k, 0) for k in keys))
         row.parts = [self._group_row([key], second, pending) for key in keys]
         return row
+
+    def _prominence(self, key: SeriesKey) -> tuple[int, int, int]:
+        """The row shows the class and target of what answers most; when idle, of the higher class, so that
+        one request which lowered its own class does not rename the promise."""
+        state = self._series[key]
+        return state.window.answered, -state.target_us, -_CLASSES.index(key.sla_class)
 
     def _pending_since(self, present: float) -> dict[SeriesKey, int]:
         out: dict[SeriesKey, int] = {}

@@ -56,6 +56,8 @@ def build_world() -> World:
     )
     Version.objects.filter(pk=version.pk).update(
         state="ready",
+        inputs=[{"name": "text", "datatype": "BYTES", "shape": [-1]}],
+        outputs=[{"name": "embedding", "datatype": "FP32", "shape": [-1, 384]}],
         cost={"a_ms": 2.0, "b_ms_per_row": 0.0, "c_ms_per_token": 0.04},
         points=[{"rows": 1, "tokens": 8, "execute_ms": 2.4}, {"rows": 4, "tokens": 64, "execute_ms": 4.5}],
     )

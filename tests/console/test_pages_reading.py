@@ -15,6 +15,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from serving.contract import UsageRow
+from serving.control.catalog.models import Version
 from tenants.actions.tenants import create_tenant
 from tenants.models import AuditEvent
 from tenants.scoping import all_tenants
@@ -101,6 +102,9 @@ def test_a_spreadsheet_takes_no_name_for_a_formula(world: World) -> None:
 
 # ---------------------------------------------------------------- playground
 
+Spec = tuple[str, str, list[int]]
+TEXT: Spec = ("text", "BYTES", [-1])
+
 
 class _Gateway(BaseHTTPRequestHandler):
     """Answers like ours, and keeps what it was asked."""
@@ -148,6 +152,39 @@ def test_the_playground_draws_the_receipt_of_the_answer(world: World, gateway: t
     assert "tg-stage-queue" in page
     assert "384 values" in page
     assert answer.headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives", "typed", "path", "curl"),
+    [
+        ((TEXT,), (("probs", "FP32", [-1, 3]),), "one", "/v2/models/minilm/infer", "/infer"),
+        ((TEXT,), (("said", "BYTES", [-1]),), "one", "/v2/models/minilm/infer", "/generate_stream"),
+        ((("x", "FP32", [-1, 4]),), (("y", "FP32", [-1]),), "", "/v2/models/minilm/infer", "/infer"),
+    ],
+)
+def test_a_model_is_asked_by_the_route_that_suits_it(
+    world: World,
+    gateway: type[_Gateway],
+    takes: tuple[Spec, ...],
+    gives: tuple[Spec, ...],
+    typed: str,
+    path: str,
+    curl: str,
+) -> None:
+    """Whatever its engine: a classifier makes no embeddings, and an ONNX model takes no text."""
+    Version.objects.filter(pk=world.version.pk).update(inputs=_specs(takes), outputs=_specs(gives))
+    inputs = json.dumps([{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0, 0, 0, 0]}])
+    values = {"model": "minilm", "text": typed, "inputs": inputs, "key": world.token}
+    assert world.client("viewer").post(reverse("playground"), values).status_code == 200
+    (asked,) = gateway.asked
+    assert asked[0] == path
+    assert asked[2]["inputs"][0]["name"] == takes[0][0]  # type: ignore[index]
+    page = world.client("operator").get(reverse("model", args=["minilm"])).content.decode()
+    assert f"/v2/models/minilm{curl}" in page
+
+
+def _specs(specs: tuple[Spec, ...]) -> list[dict[str, object]]:
+    return [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in specs]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -125,6 +125,14 @@ def test_versions_of_one_model_are_one_row_with_parts() -> None:
     assert (row.rps, row.version_id, [p.rps for p in row.parts]) == (4, "mv_1", [3, 1])
 
 
+def test_a_request_that_lowered_its_class_does_not_rename_an_idle_promise() -> None:
+    frames = [frame(START + 1, Answers([1_000] * 3), Answers([9_000], sla_class="batch"))]
+    frames += [frame(START + i) for i in range(2, 16)]
+    seconds = run(frames, START + 15)
+    assert {row.sla_class for second in seconds for row in second.rows} == {"interactive"}
+    assert seconds[-1].rows[0].p95 is None
+
+
 def test_pending_is_the_newest_word_of_each_living_gateway() -> None:
     frames = [
         frame(START + 1, Answers([], pending=9)),
