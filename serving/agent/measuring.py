@@ -9,10 +9,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import psutil
 
 from serving.agent.launchers import Handle, Job, Launcher
+from serving.contract import OptionValue, VersionEntry
 
 WATCH_EVERY_S = 0.25
 
@@ -21,6 +24,31 @@ WATCH_EVERY_S = 0.25
 class Bounds:
     timeout_s: float
     memory_bytes: int
+
+
+def job(
+    kind: str,
+    version: VersionEntry,
+    log_dir: Path,
+    *,
+    device: OptionValue,
+    cpu_core: int | None,
+    arguments: tuple[str, ...],
+    **more: object,
+) -> Job:
+    """A worker process of its own for one measurement of a version; `more` goes into its specification."""
+    name = f"{kind}-{version.id}"
+    threads = int(version.options.get("threads", 1))
+    spec = {
+        "version": version,
+        "replica_id": name,
+        "device": device,
+        "threads": threads,
+        # Several threads on one core would only measure how they take turns.
+        "cpu_core": cpu_core if threads == 1 else None,
+        **more,
+    }
+    return Job(name, msgspec.json.encode(spec), log_dir / f"{name}.log", arguments)
 
 
 class MeasuringRun:

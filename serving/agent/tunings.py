@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from serving.agent import measuring
 from serving.agent.launchers import Job, Launcher
 from serving.agent.measuring import Bounds, MeasuringRun
 from serving.contract import TuningEntry, TuningReport, TuningRow, VersionEntry
@@ -118,21 +119,18 @@ class Tunings:
         return said[-1] if said else TuningRow(index=index, ok=False, reason=ended)
 
     def _job(self, entry: TuningEntry, version: VersionEntry, index: int, reference: Path) -> Job:
-        name = f"tuning-{version.id}"
         options = dict(entry.candidates[index])
-        threads = int(options.get("threads", 1))
-        spec = {
-            "version": msgspec.structs.replace(version, options=options),
-            "replica_id": name,
-            "device": entry.device,
-            "threads": threads,
-            # Several threads on one core would only measure how they take turns.
-            "cpu_core": self._cpu_core if threads == 1 else None,
-            "tuning": {
+        return measuring.job(
+            "tuning",
+            msgspec.structs.replace(version, options=options),
+            self._log_dir,
+            device=entry.device,
+            cpu_core=self._cpu_core,
+            arguments=("--tune",),
+            tuning={
                 "index": index,
                 "reference": str(reference),
                 "texts": entry.texts,
                 "tensors": entry.tensors,
             },
-        }
-        return Job(name, msgspec.json.encode(spec), self._log_dir / f"{name}.log", ("--tune",))
+        )

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from serving.agent import measuring
 from serving.agent.launchers import Job, Launcher
 from serving.agent.measuring import Bounds, MeasuringRun
 from serving.contract import ValidationEntry, ValidationReport, VersionEntry, decode_report
@@ -93,15 +94,12 @@ class Validations:
         return ValidationReport(version_id=version.id, attempt=key[1], ok=False, reason=ended)
 
     def _job(self, version: VersionEntry, attempt: int) -> Job:
-        name = f"validation-{version.id}"
-        threads = int(version.options.get("threads", 1))
-        spec = {
-            "version": version,
-            "replica_id": name,
-            "device": version.options.get("device", "cpu"),
-            "threads": threads,
-            # Several threads on one core would only measure how they take turns.
-            "cpu_core": self._cpu_core if threads == 1 else None,
-            "attempt": attempt,
-        }
-        return Job(name, msgspec.json.encode(spec), self._log_dir / f"{name}.log", ("--validate",))
+        return measuring.job(
+            "validation",
+            version,
+            self._log_dir,
+            device=version.options.get("device", "cpu"),
+            cpu_core=self._cpu_core,
+            arguments=("--validate",),
+            attempt=attempt,
+        )

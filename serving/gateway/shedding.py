@@ -76,10 +76,6 @@ class Pressure(NamedTuple):
     deadline_s: float
     """The longest among the class's requests in flight."""
 
-    @property
-    def is_none(self) -> bool:
-        return self.rank == 0
-
 
 NONE = Pressure(0, 0.0, 0.0)
 

@@ -1,4 +1,4 @@
-"""An artifact is loaded only while it is what its version was registered with."""
+"""What an artifact is on this host: loaded only while it is what its version was registered with."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def verify(version: VersionEntry) -> None:
             f"the files of artifact {version.artifact_sha256[:12]} were changed since it was registered;"
             " register the version again"
         )
+
+
+def only_file(path: Path, suffix: str, what: str) -> Path:
+    """An artifact's one file, `what` for a person. Raises `LoadFailed`."""
+    files = [path] if path.is_file() else sorted(path.glob(f"*{suffix}"))
+    if len(files) != 1 or files[0].suffix != suffix:
+        found = ", ".join(file.name for file in files) or "none"
+        raise LoadFailed(f"the {what} ({suffix}), found: {found}")
+    return files[0]

@@ -16,6 +16,7 @@ from serving.gateway import priority, tensors
 from serving.gateway.inputs import Inputs
 from serving.gateway.pending import Answer, Payload
 from serving.gateway.protocols import oip
+from serving.gateway.protocols.oip_body import RequestParameters, decoded, timeout_us
 from serving.gateway.protocols.oip_streams import OipEvents, identity
 from serving.gateway.routing import Lane
 from serving.wire import TensorHead
@@ -26,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 class GenerateBody(msgspec.Struct):
     text_input: str
     id: str = ""
-    parameters: oip.RequestParameters | None = None
+    parameters: RequestParameters | None = None
 
 
 _decode = msgspec.json.Decoder(GenerateBody).decode
@@ -40,9 +41,9 @@ class GenerateCall:
 
     def __init__(self, content: bytes, *, is_streamed: bool) -> None:
         """Raises `InvalidJson` or `InvalidRequest`."""
-        self.body = oip.decoded(_decode, content)
+        self.body = decoded(_decode, content)
         parameters = self.body.parameters
-        self.timeout_us: int | None = oip.timeout_us(parameters) if parameters is not None else None
+        self.timeout_us: int | None = timeout_us(parameters) if parameters is not None else None
         self.sla_class: SlaClass | None = (
             priority.of_number(parameters.priority) if parameters is not None else None
         )

@@ -7,82 +7,42 @@ deadline) and `parameters.priority` (lowers the class).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from serving.contract import ModelEntry, TensorSpec, VersionEntry
-from serving.errors import DataPlaneError, InvalidJson, InvalidRequest, InvalidTensor
+from serving.errors import DataPlaneError, InvalidRequest, InvalidTensor
 from serving.gateway import priority, sse, tensors
 from serving.gateway.inputs import Inputs, Texts, check_rows
-from serving.gateway.json_limits import check_depth
 from serving.gateway.pending import Answer, Payload
 from serving.gateway.protocols import oip_plain
+from serving.gateway.protocols.oip_body import (
+    HEADER_LENGTH,
+    InferBody,
+    InputParameters,
+    InputTensor,
+    OutputWish,
+    header_length,
+    parse,
+    timeout_us,
+)
 from serving.gateway.protocols.oip_streams import OipEvents
 from serving.gateway.routing import Lane
 from serving.wire import TensorHead
 
 ENDPOINT = "infer"
-MAX_TENSORS = 256
 MAX_DIMENSION = 2**31 - 1
-MAX_TIMEOUT_US = 10**12
-"""Longer ones are taken for this: no deadline is longer."""
 SERVER = {
     "name": "tidegate",
     "version": "0.1.0",
     "extensions": ["binary_tensor_data", "schedule_policy", "generate"],
 }
 TEXT_INPUT = TensorSpec(name="text", datatype="BYTES", shape=(-1,))
-HEADER_LENGTH = b"inference-header-content-length"
 JSON_TYPE = b"content-type: application/json\r\n"
 EMPTY = b'"outputs":[]'
 BINARY_TYPE = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
 
-Body = TypeVar("Body")
-Scalar = int | float | str | bool | None
-
-
-# Only what is known is read: of megabytes in some other parameter no object is made.
-class InputParameters(msgspec.Struct):
-    binary_data_size: Scalar = None
-
-
-class OutputParameters(msgspec.Struct):
-    binary_data: Scalar = None
-    classification: Scalar = None
-
-
-class RequestParameters(msgspec.Struct):
-    binary_data_output: Scalar = None
-    timeout: Scalar = None
-    priority: Scalar = None
-    sequence_id: Scalar = None
-    sequence_start: Scalar = None
-    sequence_end: Scalar = None
-
-
-class InputTensor(msgspec.Struct):
-    name: str
-    shape: list[int]
-    datatype: str
-    parameters: InputParameters | None = None
-    data: msgspec.Raw = msgspec.Raw()
-
-
-class OutputWish(msgspec.Struct):
-    name: str
-    parameters: OutputParameters | None = None
-
-
-class InferBody(msgspec.Struct):
-    inputs: list[InputTensor]
-    id: str = ""
-    parameters: RequestParameters | None = None
-    outputs: list[OutputWish] | None = None
-
-
-_decode = msgspec.json.Decoder(InferBody).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -113,10 +73,10 @@ class InferCall:
     def __init__(self, headers: dict[bytes, bytes], content: bytes) -> None:
         """Raises `InvalidJson` or `InvalidRequest`."""
         length = headers.get(HEADER_LENGTH)
-        json_bytes = len(content) if length is None else _header_length(length, len(content))
+        json_bytes = len(content) if length is None else header_length(length, len(content))
         self._raw = memoryview(content)[json_bytes:]
         self.body: InferBody | None = (
-            None if json_bytes == 0 and length is not None else _parse(content, json_bytes)
+            None if json_bytes == 0 and length is not None else parse(content, json_bytes)
         )
         parameters = self.body.parameters if self.body is not None else None
         self.timeout_us = timeout_us(parameters) if parameters is not None else None
@@ -277,56 +237,6 @@ def _place(places: dict[str, int], wish: OutputWish) -> int:
             f"the model has no output {wish.name!r}; it has {sorted(places)}", param="outputs"
         )
     return place
-
-
-def _header_length(length: bytes, size: int) -> int:
-    if not length.isdigit() or len(length) > 12 or int(length) > size:
-        raise InvalidRequest("Inference-Header-Content-Length does not fit the body")
-    return int(length)
-
-
-def _parse(content: bytes, json_bytes: int) -> InferBody:
-    body = decoded(_decode, content if json_bytes == len(content) else memoryview(content)[:json_bytes])
-    _check_counts(body)
-    return body
-
-
-def decoded(decode: Callable[[bytes | memoryview], Body], text: bytes | memoryview) -> Body:
-    """Raises `InvalidJson` or `InvalidRequest`."""
-    check_depth(text)
-    try:
-        return decode(text)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson(f"the body is not valid JSON: {error}") from None
-
-
-def _check_counts(body: InferBody) -> None:
-    """What no version can take is let go of at once, not when the request's turn comes."""
-    for name, listed in (("inputs", body.inputs), ("outputs", body.outputs or ())):
-        if len(listed) > MAX_TENSORS:
-            message = f"{name} holds {len(listed)} tensors, more than {MAX_TENSORS}"
-            raise InvalidRequest(message, param=name, numbers={"max_tensors": MAX_TENSORS})
-    for tensor in body.inputs:
-        if len(tensor.shape) > tensors.MAX_RANK:
-            message = (
-                f"input {tensor.name!r} has {len(tensor.shape)} dimensions, more than {tensors.MAX_RANK}"
-            )
-            raise InvalidTensor(message, param=tensor.name)
-
-
-def timeout_us(parameters: RequestParameters) -> int | None:
-    """`parameters.timeout`, None without one. Raises `InvalidRequest`."""
-    for name in ("sequence_id", "sequence_start", "sequence_end"):
-        if getattr(parameters, name):
-            raise InvalidRequest("the sequence extension is not supported", param=name)
-    timeout = parameters.timeout
-    if timeout is None or timeout == 0:
-        return None
-    if not isinstance(timeout, int) or isinstance(timeout, bool) or timeout < 0:
-        raise InvalidRequest("parameters.timeout is a whole number of microseconds", param="timeout")
-    return min(timeout, MAX_TIMEOUT_US)
 
 
 def _check_names(given: list[InputTensor], specs: tuple[TensorSpec, ...]) -> None:

@@ -18,7 +18,7 @@ from serving.gateway.routing import Lane
 from serving.wire import TensorHead
 
 if TYPE_CHECKING:
-    from serving.gateway.protocols.oip import InputTensor
+    from serving.gateway.protocols.oip_body import InputTensor
 
 _encode = msgspec.json.Encoder().encode
 _ANSWER = (

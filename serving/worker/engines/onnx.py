@@ -14,6 +14,7 @@ import numpy as np
 
 from serving.contract import TensorSpec
 from serving.errors import InvalidTensor
+from serving.worker.artifact import only_file
 from serving.worker.engines import batching, datatypes, onnx_runtime
 from serving.worker.engines.contract import EngineInput, LoadFailed, Run, Signature, Tensor
 
@@ -40,7 +41,8 @@ class OnnxEngine:
         self._uses_bf16 = False
 
     def load(self) -> None:
-        self._session = onnx_runtime.open_session(_file(self._path), self._device, self._threads)
+        file = only_file(self._path, ".onnx", "onnx engine runs one ONNX model")
+        self._session = onnx_runtime.open_session(file, self._device, self._threads)
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         self._signature = Signature(tuple(map(_spec, inputs)), tuple(map(_spec, outputs)))
         self._fixed_rows = _fixed_rows(inputs, outputs)
@@ -118,14 +120,6 @@ def _received(spec: TensorSpec, array: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- reading a graph
-
-
-def _file(path: Path) -> Path:
-    files = [path] if path.is_file() else sorted(path.glob("*.onnx"))
-    if len(files) != 1 or files[0].suffix != ".onnx":
-        found = ", ".join(file.name for file in files) or "none"
-        raise LoadFailed(f"the onnx engine runs one ONNX model (.onnx), found: {found}")
-    return files[0]
 
 
 def _spec(node: Any) -> TensorSpec:

@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from serving.contract import TensorSpec
+from serving.worker.artifact import only_file
 from serving.worker.engines import batching, datatypes, torch_device
 from serving.worker.engines.contract import EngineInput, LoadFailed, Run, Signature, Tensor
 
@@ -69,7 +70,7 @@ class TensorEngine:
     def load(self) -> None:
         self._device = torch_device.open_device(self._device_name, self._threads)
         with torch_device.translated_errors():
-            program = _read(_program_file(self._path))
+            program = _read(only_file(self._path, ".pt2", "tensor engine runs one torch.export program"))
             inputs = [_placeholder(program, name) for name in program.graph_signature.user_inputs]
             outputs = [_output(program, name) for name in program.graph_signature.user_outputs]
             self._range = _batch_range(program, [*inputs, *outputs])
@@ -138,17 +139,6 @@ def _to_numpy(result: torch.Tensor) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- reading a program
-
-
-def _program_file(path: Path) -> Path:
-    if path.is_file():
-        files = [path]
-    else:
-        files = sorted(path.glob("*.pt2"))
-    if len(files) != 1 or files[0].suffix != ".pt2":
-        found = ", ".join(file.name for file in files) or "none"
-        raise LoadFailed(f"the tensor engine runs one torch.export program (.pt2), found: {found}")
-    return files[0]
 
 
 def _read(file: Path) -> torch.export.ExportedProgram:
