@@ -23,6 +23,7 @@ from console.requests import ConsoleRequest
 from serving.control.catalog.access import access_model, visible_models
 from serving.control.catalog.actions import create_model, facts_of, grant_model, revoke_grant, update_model
 from serving.control.catalog.models import Model, Version
+from serving.control.fleet.access import served_ids
 from serving.control.fleet.models import Deployment
 from tenants.access import access_tenant_by_slug, require
 from tenants.actors import Actor
@@ -222,6 +223,7 @@ def _serving(actor: Actor, model: Model) -> dict[str, Any]:
         "versions": versions,
         "deployment": deployment,
         "replicas": replicas,
+        "served": served_ids(),
         "grants": list(model.grants.select_related("tenant").order_by("tenant__slug")),
         "has_ready": any(v.is_ready for v in versions),
         "measured": shown,

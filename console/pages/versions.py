@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from serving.control.catalog.fallbacks import candidates
 from serving.control.catalog.imports import import_roots
 from serving.control.catalog.models import ALIAS_NAME, Engine, Model, Version
 from serving.control.catalog.options import BY_ENGINE, Option
+from serving.control.fleet.access import served_ids
 from tenants.roles import Right
 
 MICRO = 1_000_000
@@ -154,7 +156,7 @@ class FallbackForm(ActionForm):
         label=gettext_lazy("What answers instead?"),
         required=False,
         help_text=gettext_lazy(
-            "Used when no replica is ready, when all of them keep failing, or when the answer would be late and the SLA profile prefers another one. The answer names what gave it."
+            "Used when no replica is ready, when all of them keep failing, or when the answer would be late and the SLA profile prefers another one. The answer names what gave it. It needs replicas of its own, and a model serves one version at a time."
         ),
     )
 
@@ -174,12 +176,19 @@ class FallbackForm(ActionForm):
             )
         field.choices = [
             ("", _("Nothing: the request is refused")),
-            (_("A model: the version it serves then"), [(model.pk, model.name) for model in models]),
-            (_("One version"), [(other.pk, str(other)) for other in versions]),
+            (_("A model: the version it serves then"), _choices(models)),
+            (_("One version"), _choices(versions)),
         ]
 
     def values(self) -> dict[str, Any]:
         return {"fallback": self._targets.get(self.cleaned_data["fallback"])}
+
+
+def _choices(targets: Sequence[Model | Version]) -> list[tuple[str, str]]:
+    """Those that nothing serves now say so: they answer nothing until somebody deploys them."""
+    served = served_ids()
+    undeployed = _("%(target)s (not deployed now)")
+    return [(t.pk, str(t) if t.pk in served else undeployed % {"target": t}) for t in targets]
 
 
 @page("models", FORM)

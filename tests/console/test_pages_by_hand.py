@@ -255,16 +255,20 @@ def test_a_fallback_is_chosen_from_what_fits_and_shown_to_operators_only(world: 
     post(client, "model_create", name="spare", audience="all")
     post(client, "version_register", "spare", engine="echo", price="0", option_max_batch_rows="8")
     spare = Version.objects.get(model__name="spare")
-    Version.objects.filter(pk=spare.pk).update(state="ready")
     address = ("version_fallback", "minilm", world.version.number)
+    assert "Nothing else can" in client.get(reverse(address[0], args=address[1:])).content.decode()
+    same = {"inputs": world.version.inputs, "outputs": world.version.outputs}
+    Version.objects.filter(pk=spare.pk).update(state="ready", **same)
     form = client.get(reverse(address[0], args=address[1:])).content.decode()
+    assert "spare/1 (not deployed now)" in form
     assert f'value="{spare.pk}"' in form and f'value="{spare.model_id}"' in form
     assert f'value="{world.version.pk}"' not in form
     assert post(client, *address, fallback="mv_nothing").status_code == 422
     assert post(client, *address, fallback=spare.model_id).status_code == 302
     world.version.refresh_from_db()
     assert world.version.fallback_model == spare.model
-    assert "falls back to spare" in client.get(reverse("model", args=["minilm"])).content.decode()
+    page = client.get(reverse("model", args=["minilm"])).content.decode()
+    assert "falls back to spare" in page and "nobody would answer" in page
     seen_by_tenant = world.client("owner").get(reverse("model", args=["minilm"])).content.decode()
     assert "falls back" not in seen_by_tenant
     assert post(client, *address, fallback="").status_code == 302

@@ -32,3 +32,9 @@ def access_deployment(actor: Actor, deployment_id: str, right: Right = Right.VIE
         raise NotFound("deployment")
     require(actor, right)
     return deployment
+
+
+def served_ids() -> set[str]:
+    """Versions, and models, that somebody keeps replicas of; whether these are ready is another question."""
+    rows = Deployment.objects.filter(state="active", replicas_wanted__gt=0)
+    return {each for pair in rows.values_list("version_id", "model_id") for each in pair}
