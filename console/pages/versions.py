@@ -47,6 +47,9 @@ OPTION_WORDS = {
     "max_batch_rows": gettext_lazy("Largest batch"),
     "threads": gettext_lazy("Threads"),
     "sleep_us": gettext_lazy("Pretended execution time"),
+    "chunks": gettext_lazy("Parts of a stream"),
+    "chunk_us": gettext_lazy("Pretended time before each part"),
+    "text": gettext_lazy("Text"),
 }
 ENGINE_WORDS = {
     Engine.ENCODER: gettext_lazy(
@@ -69,6 +72,8 @@ class VersionForm(ActionForm):
         "option_max_tokens": gettext_lazy("tokens"),
         "option_max_batch_rows": gettext_lazy("rows"),
         "option_sleep_us": "µs",
+        "option_chunks": gettext_lazy("parts"),
+        "option_chunk_us": "µs",
     }
 
     engine = forms.ChoiceField(

@@ -13,9 +13,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from console.pages.versions import OPTION_WORDS
 from serving.contract import CostCurve, MeasuredPoint, ValidationReport
 from serving.control.catalog.actions import record_validation
 from serving.control.catalog.models import Model, Version
+from serving.control.catalog.options import BY_ENGINE
 from serving.control.fleet.models import Deployment, Host
 from serving.control.profiles.models import ProfileBinding, SlaProfile
 from tenants.actions.keys import create_key
@@ -274,3 +276,8 @@ def test_a_fallback_is_chosen_from_what_fits_and_shown_to_operators_only(world: 
     assert post(client, *address, fallback="").status_code == 302
     world.version.refresh_from_db()
     assert world.version.fallback_model is None
+
+
+def test_every_option_of_every_engine_has_a_name_for_people() -> None:
+    named = {option.name for options in BY_ENGINE.values() for option in options}
+    assert named <= OPTION_WORDS.keys()
