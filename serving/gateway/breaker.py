@@ -88,8 +88,10 @@ class _Met:
         "circuit",
         "failed",
         "half",
+        "lost",
         "old_answered",
         "old_failed",
+        "old_lost",
         "row",
         "row_all",
         "since",
@@ -99,8 +101,10 @@ class _Met:
         self.circuit = Circuit()
         self.half = 0
         self.answered = self.failed = self.old_answered = self.old_failed = 0
+        self.lost = self.old_lost = 0
+        """Deaths it was present at. They are no part of any share: whoever else was there may have killed it."""
         self.row = 0
-        """Failures since this tenant was last answered."""
+        """Failures and deaths since this tenant was last answered."""
         self.row_all = self.since = 0
         """Failures since anybody was answered, and which answer that was."""
 
@@ -108,12 +112,18 @@ class _Met:
         if half == self.half:
             return
         is_next = half == self.half + 1
-        self.old_answered, self.old_failed = (self.answered, self.failed) if is_next else (0, 0)
-        self.answered = self.failed = 0
+        news = (self.answered, self.failed, self.lost) if is_next else (0, 0, 0)
+        self.old_answered, self.old_failed, self.old_lost = news
+        self.answered = self.failed = self.lost = 0
         self.half = half
 
     def clear(self) -> None:
         self.answered = self.failed = self.old_answered = self.old_failed = self.row = self.row_all = 0
+        self.lost = self.old_lost = 0
+
+    @property
+    def is_troubled(self) -> bool:
+        return bool(self.failures or self.lost or self.old_lost)
 
     @property
     def failures(self) -> int:
@@ -233,7 +243,7 @@ class Breaker:
             met = self._of(tenant_id, now)
             if met is not None:
                 met.row += 1
-                met.failed += 1
+                met.lost += 1
                 self._judge_own(met, now)
         for probe in probes:
             self._fail_probe(probe, now)
@@ -250,7 +260,7 @@ class Breaker:
         half = _half(now)
         for tenant_id, met in list(self._met.items()):
             met.roll(half)
-            if met.circuit.is_closed and not met.failures:
+            if met.circuit.is_closed and not met.is_troubled:
                 del self._met[tenant_id]
         self.is_calm = not self._met and self._everyone.is_closed
 

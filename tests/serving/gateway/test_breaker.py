@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -223,6 +223,8 @@ outcomes = st.lists(
 )
 
 
+@example([("failed", 0.0)] * 4 + [("lost", 0.0)] * 5 + [("failed", 0.0)], 0)
+@example([("lost", 0.0)] * 30, 0)
 @given(outcomes, st.integers(0, 3))
 def test_whatever_one_tenant_meets_the_others_are_admitted(
     steps: list[tuple[str, float]], calls_between: int
