@@ -99,7 +99,11 @@ def _model() -> Model:
 
 
 def _version(model: Model, say: Say) -> Version:
-    """The newest version that can still be used, or a new one from the weights package."""
+    """The version somebody deployed, else the newest that can still be used, else one of the weights package."""
+    deployed = Deployment.objects.filter(model=model, state="active", version__state="ready")
+    chosen = deployed.select_related("version__model").first()
+    if chosen is not None:
+        return chosen.version
     usable = Version.objects.filter(model=model).exclude(state__in=("failed", "archived"))
     known = usable.order_by("-number").first()
     if known is not None:
@@ -133,7 +137,8 @@ def _validated(version: Version, say: Say, deadline: float) -> Version:
     version.refresh_from_db()
     if version.state != "ready":
         raise DemoFailed(f"{MODEL} v{version.number} is {version.state}: {version.state_reason}")
-    set_alias(by=BY, model=version.model, alias="champion", version=version)
+    if not version.model.aliases.filter(alias="champion").exists():
+        set_alias(by=BY, model=version.model, alias="champion", version=version)
     return version
 
 
