@@ -23,6 +23,7 @@ _LINES = (
     b"x-tidegate-cost: %.9f\r\n"
     b"x-tidegate-predicted-ms: %.3f\r\n"
 )
+_INTERRUPTED = b"x-tidegate-interrupted-ms: %.3f\r\n"
 
 
 class Spent(NamedTuple):
@@ -43,7 +44,7 @@ def spent(stages: Stages, total_us: int) -> Spent:
 
 def receipt_lines(request_id: str, lane: Lane, stages: Stages, spent: Spent) -> bytes:
     """Header lines of one good answer; `execute` includes interruptions by urgent batches."""
-    return _LINES % (
+    lines = _LINES % (
         request_id.encode(),
         spent.gateway_us / 1000,
         stages.queue_us / 1000,
@@ -58,3 +59,4 @@ def receipt_lines(request_id: str, lane: Lane, stages: Stages, spent: Spent) -> 
         stages.device_us * lane.price_per_us,
         stages.predicted_us / 1000,
     )
+    return lines + _INTERRUPTED % (stages.interrupted_us / 1000) if stages.interrupted_us else lines

@@ -83,6 +83,8 @@ def receipt(
         "device_ms": stages.device_us / 1000,
         "cost": round(stages.device_us * lane.price_per_us, 9),
     }
+    if stages.interrupted_us:
+        facts["interrupted_ms"] = stages.interrupted_us / 1000
     if visit.fallback is not None:
         facts["fallback"] = visit.fallback.text
     return _encode(facts)

@@ -193,7 +193,7 @@ def stages(request: Request, now: float) -> Stages | None:
         began = picked
     if ended < began:
         ended = began
-    if executed > ended - began:
+    if executed >= ended - began - 1:  # a microsecond of rounding is no interruption
         executed = ended - began
     # By position, in the order of the struct, for the same reason as in `_work`.
     return Stages(

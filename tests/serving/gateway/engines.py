@@ -71,3 +71,16 @@ class HeldEngine(EchoEngine):
         self.started.set()
         self.release.wait(20)
         return (yield from super().run(inputs))
+
+
+class PausingEngine(HeldEngine):
+    """A held echo that offers one pause, in which urgent work may run, before it answers."""
+
+    can_yield = True
+
+    def run(self, inputs: Sequence[EngineInput]) -> Run:
+        self.ran.append(len(inputs))
+        self.started.set()
+        self.release.wait(20)
+        yield
+        return (yield from EchoEngine.run(self, inputs))

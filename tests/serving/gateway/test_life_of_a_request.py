@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
-from tests.serving.gateway.harness import Harness, echo_body
+from serving.worker.testing import EchoWorker
+from tests.serving.gateway.engines import PausingEngine
+from tests.serving.gateway.harness import Harness, echo_body, gateway, until
 
 
 async def test_a_request_is_answered_by_the_model(echo: Harness) -> None:
@@ -30,6 +33,26 @@ async def test_every_answer_carries_a_receipt_whose_parts_sum_to_the_total(echo:
     assert float(response.headers["x-tidegate-device-ms"]) >= 0
     assert float(response.headers["x-tidegate-cost"]) >= 0
     assert float(response.headers["x-tidegate-predicted-ms"]) >= 0
+
+
+async def test_a_batch_that_stood_still_for_urgent_work_says_so_in_its_receipt() -> None:
+    async with gateway() as harness:
+        harness.publish_profile(sla_class="interactive")
+        harness.publish_model()
+        harness.publish_replicas(harness.address())
+        engine = PausingEngine()
+        async with EchoWorker(harness.address(), engine, replica_id="rep_0") as worker:
+            await harness.until_ready()
+            bulk = asyncio.create_task(harness.infer(x_tidegate_priority="batch"))
+            await until(engine.started.is_set)
+            urgent = asyncio.create_task(harness.infer())
+            await until(lambda: worker.intake._queued_rows == 1)
+            engine.release.set()
+            answers = await asyncio.gather(bulk, urgent)
+    assert [answer.status_code for answer in answers] == [200, 200]
+    interrupted, undisturbed = answers
+    assert float(interrupted.headers["x-tidegate-interrupted-ms"]) > 0
+    assert "x-tidegate-interrupted-ms" not in undisturbed.headers
 
 
 async def test_a_refusal_says_how_long_it_took_and_of_which_request(echo: Harness) -> None:
