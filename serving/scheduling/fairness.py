@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush, heappushpop
+from itertools import count
 from math import exp
 
 from serving.contract import SlaClass
@@ -16,6 +17,8 @@ from serving.scheduling.backlog import Amount
 from serving.scheduling.policy import Policy
 from serving.scheduling.queues import EarliestFirst, FirstComeFirstServed
 from serving.scheduling.work import LOWER, Lane, Work
+
+_numbers = count()
 
 
 class Account:
@@ -29,6 +32,7 @@ class Account:
         "bucket_s",
         "counter_s",
         "demoted",
+        "number",
         "owed_s",
         "queued",
         "running",
@@ -41,6 +45,7 @@ class Account:
 
     def __init__(self, tenant_id: str, now: float, policy: Policy) -> None:
         self.tenant_id = tenant_id
+        self.number = next(_numbers)
         self.weight = 1.0
         self.counter_s = 0.0
         self.owed_s = 0.0
@@ -87,7 +92,8 @@ class Account:
         self.owed_s += (used_s - charged_s) / weight
 
 
-_Entry = tuple[float, str, Account]
+_Entry = tuple[float, int, Account]
+"""Counter, number (ties go to the tenant that was here first), account."""
 
 
 class FairLane:
@@ -96,13 +102,14 @@ class FairLane:
     def __init__(self, queue_of: Callable[[Account], EarliestFirst | FirstComeFirstServed]) -> None:
         self._queue_of = queue_of
         self._heap: list[_Entry] = []
-        self._listed: set[str] = set()
+        self._listed: set[Account] = set()
+        """Not by tenant: one that was forgotten and comes back has another account."""
 
     def enlist(self, account: Account) -> None:
         """Call after work was added to the account's queue of this lane."""
-        if account.tenant_id not in self._listed:
-            self._listed.add(account.tenant_id)
-            heappush(self._heap, (account.counter_s, account.tenant_id, account))
+        if account not in self._listed:
+            self._listed.add(account)
+            heappush(self._heap, (account.counter_s, account.number, account))
 
     def lowest(self) -> Account | None:
         """Pop the account with waiting work and the lowest counter; `enlist` it again when done."""
@@ -118,23 +125,23 @@ class FairLane:
         heap = self._heap
         if not heap or heap[0][0] > account.counter_s:
             return account
-        self._listed.add(account.tenant_id)
-        return self._current(heappushpop(heap, (account.counter_s, account.tenant_id, account)))
+        self._listed.add(account)
+        return self._current(heappushpop(heap, (account.counter_s, account.number, account)))
 
     def _current(self, entry: _Entry) -> Account | None:
         """The account of a popped entry, or of the first behind it that has work and is up to date."""
         heap = self._heap
         while True:
-            counter_s, tenant_id, account = entry
+            counter_s, _, account = entry
             if not self._queue_of(account).live:
-                self._listed.discard(tenant_id)
+                self._listed.discard(account)
                 if not heap:
                     return None
                 entry = heappop(heap)
             elif counter_s < account.counter_s:
-                entry = heappushpop(heap, (account.counter_s, tenant_id, account))
+                entry = heappushpop(heap, (account.counter_s, account.number, account))
             else:
-                self._listed.discard(tenant_id)
+                self._listed.discard(account)
                 return account
 
     def take(self, account: Account, fits: Callable[[Work], bool]) -> Work | None:

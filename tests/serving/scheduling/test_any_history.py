@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from serving.scheduling.admission import refuse_late
+from serving.scheduling.policy import Policy
 from serving.scheduling.work import Batch, Terms, Work
 from tests.serving.scheduling.works import scheduler, work
 
@@ -17,9 +18,14 @@ CLASSES = ("interactive", "standard", "batch")
 
 
 class AnyHistory(RuleBasedStateMachine):
-    @initialize(can_yield=st.booleans(), max_batch_rows=st.sampled_from((1, 4, 32)), is_known=st.booleans())
-    def begin(self, can_yield: bool, max_batch_rows: int, is_known: bool) -> None:
-        more = {} if is_known else {"curve": None}
+    @initialize(
+        can_yield=st.booleans(),
+        max_batch_rows=st.sampled_from((1, 4, 32)),
+        is_known=st.booleans(),
+        max_accounts=st.sampled_from((1, 2, 4096)),
+    )
+    def begin(self, can_yield: bool, max_batch_rows: int, is_known: bool, max_accounts: int) -> None:
+        more = {"policy": Policy(max_accounts=max_accounts)} | ({} if is_known else {"curve": None})
         self.max_batch_rows = max_batch_rows
         self.can_yield = can_yield
         self.subject = scheduler(can_yield=can_yield, max_batch_rows=max_batch_rows, **more)

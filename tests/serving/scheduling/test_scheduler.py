@@ -328,3 +328,13 @@ def test_completing_a_batch_twice_is_a_mistake() -> None:
     subject.complete(batch, 0.01, 0.01)
     with pytest.raises(ValueError):
         subject.complete(batch, 0.01, 0.01)
+
+
+def test_a_tenant_that_was_forgotten_and_comes_back_is_served() -> None:
+    subject = scheduler(policy=Policy(max_accounts=2))
+    cancelled = work("a")
+    submit(subject, cancelled, work("b"))
+    assert subject.cancel(cancelled.id)
+    submit(subject, work("c"), work("a"))
+    batch, _ = run(subject, 0.0)
+    assert {each.tenant_id for each in batch.works} == {"a", "b", "c"}
