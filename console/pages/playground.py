@@ -50,12 +50,14 @@ RECEIPT = (
     ("x-tidegate-device-ms", gettext_lazy("Device time")),
     ("x-tidegate-cost", gettext_lazy("Cost")),
     ("x-tidegate-predicted-ms", gettext_lazy("Predicted")),
+    ("x-tidegate-interrupted-ms", gettext_lazy("Interrupted by urgent work for")),
     ("x-request-id", gettext_lazy("Request")),
     ("retry-after", gettext_lazy("Retry after")),
 )
 _UNITS = {
     "x-tidegate-device-ms": "ms",
     "x-tidegate-predicted-ms": "ms",
+    "x-tidegate-interrupted-ms": "ms",
     "x-tidegate-cost": "",
     "retry-after": "s",
 }
