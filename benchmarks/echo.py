@@ -17,6 +17,8 @@ from benchmarks import machine, processes
 from benchmarks.light import LightOutcome, LightPlan
 from benchmarks.stack import WORKER_CORE, Stack
 
+CONNECTIONS = 64
+"""To each gateway: a second one is started for more clients, not for the same."""
 LIGHT_RATE = 200.0
 LIGHT_CONNECTIONS = (1, 8)
 _BODY = '{"inputs":[{"name":"x","shape":[1],"datatype":"INT64","data":[7]}]}'
@@ -43,7 +45,7 @@ def is_possible() -> bool:
     return shutil.which("wrk") is not None
 
 
-def measure(stack: Stack, directory: Path, seconds: int = 4, connections: int = 64) -> EchoOutcome:
+def measure(stack: Stack, directory: Path, seconds: int = 4, connections: int = CONNECTIONS) -> EchoOutcome:
     """Raises `CalledProcessError` when `wrk` fails."""
     script = _write_script(stack, directory)
     began = {name: sum(machine.cpu_of(machine.tree(pid)).values()) for name, pid in stack.pids.items()}

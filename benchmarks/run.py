@@ -153,9 +153,11 @@ class Harness:
             self._press_echo(own)
 
     def _press_echo(self, own: stack.Stack) -> None:
-        echo.measure(own, self.directory, seconds=1)
+        connections = echo.CONNECTIONS * sum(name.startswith("gateway") for name in own.pids)
+        echo.measure(own, self.directory, seconds=1, connections=connections)
         for _ in range(self.results.rounds):
-            outcome = echo.measure(own, self.directory, seconds=max(1, round(4 * self.scale)))
+            seconds = max(1, round(4 * self.scale))
+            outcome = echo.measure(own, self.directory, seconds=seconds, connections=connections)
             self.results.echo.append(outcome)
             say(
                 f"  echo x{outcome.gateways} {outcome.requests_per_s:.0f}/s, "
