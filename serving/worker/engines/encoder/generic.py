@@ -22,7 +22,7 @@ from serving.contract import TensorSpec
 from serving.worker.engines.contract import Tensor
 from serving.worker.engines.encoder import transformer
 from serving.worker.engines.encoder.heads import EmbeddingHead, classification_outputs, classify
-from serving.worker.engines.encoder.packing import ALIGNMENT, Group, Packing, grid, pack, padded_tokens
+from serving.worker.engines.encoder.packing import Group, Packing, grid, pack, padded_tokens, short_rows
 from serving.worker.engines.encoder.settings import EncoderSettings
 from serving.worker.engines.encoder.transfer import transfer_for
 
@@ -87,7 +87,7 @@ class GenericEncoder:
 
     def warm_up(self) -> None:
         for tokens in grid(WARM_TOKENS):
-            self._forward(pack([np.ones(tokens, np.int64)], [ALIGNMENT] * (tokens // ALIGNMENT)))
+            self._forward(pack([np.ones(tokens, np.int64)], short_rows(tokens)))
 
     @torch.inference_mode()
     def _forward(self, packing: Packing) -> dict[str, Tensor]:

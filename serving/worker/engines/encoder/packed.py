@@ -27,7 +27,7 @@ from serving.worker.engines.encoder.fixed import (
 )
 from serving.worker.engines.encoder.heads import ClassificationHead, EmbeddingHead, Head
 from serving.worker.engines.encoder.linear import Linear, linear
-from serving.worker.engines.encoder.packing import ALIGNMENT, Packing, grid, pack, padded_tokens
+from serving.worker.engines.encoder.packing import Packing, grid, pack, padded_tokens, short_rows
 from serving.worker.engines.encoder.settings import EncoderSettings
 from serving.worker.engines.encoder.transfer import transfer_for
 from serving.worker.engines.encoder.weights import Weights
@@ -125,7 +125,7 @@ class PackedEncoder:
             if time.perf_counter() - began > WARM_S:
                 log.warning("encoder.warm_up_cut", warm_tokens=tokens, wanted_tokens=sizes[-1])
                 break
-            packing = pack([np.ones(tokens, np.int64)], [ALIGNMENT] * (tokens // ALIGNMENT))
+            packing = pack([np.ones(tokens, np.int64)], short_rows(tokens))
             states, attend = self._begin(packing)
             self._finish(self._advance(self._layers[0], states, attend), packing)
         if self._device.type == "cuda" and self._settings.cuda_graphs:
