@@ -29,6 +29,7 @@ def started(
     core: int,
     log_dir: Path,
     environment: dict[str, str] | None = None,
+    cwd: Path = PROJECT_DIR,
     pass_fds: Sequence[int] = (),
     pipes: bool = False,
 ) -> Iterator[subprocess.Popen[str]]:
@@ -37,7 +38,7 @@ def started(
     with (log_dir / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
             ["taskset", "-c", str(core), *command],
-            cwd=PROJECT_DIR,
+            cwd=cwd,
             env=os.environ | (environment or {}),
             stdin=pipe or subprocess.DEVNULL,
             stdout=pipe or log,

@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# What a machine has besides to do says nothing about a property.
-settings.register_profile("tidegate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# What a machine has besides to do says nothing about a property. Between two edits fewer examples do.
+settings.register_profile(
+    "tidegate",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("TIDEGATE_TEST_EXAMPLES", "100")),
+)
 settings.load_profile("tidegate")
 
 pytest_plugins = ["tests.shared_rows"]

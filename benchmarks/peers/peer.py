@@ -78,6 +78,7 @@ def serving(peer: Peer, directory: Path, port: int) -> Iterator[Running]:
         core=FRONT_CORE,
         log_dir=directory,
         environment=environment,
+        cwd=directory,  # some leave files where they start
     ) as process:
         ready_s = processes.wait_until(lambda: _answers(peer, port), process, peer.name, directory)
         yield Running(peer, port, process.pid, ready_s)
