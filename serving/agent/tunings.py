@@ -79,15 +79,22 @@ class Tunings:
         entry, version = self._wanted[key]
         log.info("tuning.started", tuning=key, version=version.id, candidates=len(entry.candidates))
         self._report(TuningReport(tuning_id=key))
-        self._work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reference = self._work_dir / f"{key}.npz"
         try:
-            reason = await self._sweep(entry, version, reference)
-        finally:
-            reference.unlink(missing_ok=True)
+            reason = await self._swept(entry, version)
+        except OSError as error:  # a full or read-only disk ends this run, not those behind it
+            reason = f"the host has no room for its files: {error}"
         if key in self._wanted:
             log.info("tuning.finished", tuning=key, reason=reason)
             self._report(TuningReport(tuning_id=key, is_done=True, reason=reason))
+
+    async def _swept(self, entry: TuningEntry, version: VersionEntry) -> str:
+        """As `_sweep`. Raises `OSError`."""
+        self._work_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reference = self._work_dir / f"{entry.id}.npz"
+        try:
+            return await self._sweep(entry, version, reference)
+        finally:
+            reference.unlink(missing_ok=True)
 
     async def _sweep(self, entry: TuningEntry, version: VersionEntry, reference: Path) -> str:
         """Why it ended early; empty when every candidate had its turn."""

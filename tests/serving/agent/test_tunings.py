@@ -72,6 +72,21 @@ async def test_without_the_reference_it_ends(tmp_path: Path) -> None:
     assert "reference" in reports[-1].reason and "unsupported architecture" in reports[-1].reason
 
 
+async def test_a_host_without_room_for_files_says_so_and_takes_the_next_run(tmp_path: Path) -> None:
+    (tmp_path / "full").write_text("a file where a directory should be made")
+    stage = Stage(tmp_path)
+    work_dir, stage.tunings._work_dir = stage.work_dir, tmp_path / "full" / "tuning"
+    stage.want({}, key="tun_1")
+    task = asyncio.create_task(stage.tunings.run_forever())
+    await stage.until(lambda: bool(stage.reports and stage.reports[-1].is_done))
+    assert "no room for its files" in stage.reports[-1].reason
+    stage.tunings._work_dir = work_dir
+    stage.want({}, key="tun_2")
+    await stage.until(lambda: stage.reports[-1].tuning_id == "tun_2" and stage.reports[-1].is_done)
+    assert stage.reports[-1].reason == ""
+    task.cancel()
+
+
 async def test_a_candidate_that_hangs_is_ended(tmp_path: Path) -> None:
     stage = Stage(tmp_path, Bounds(0.5, 1 << 40))
     stage.want({"hang": True}, {})
