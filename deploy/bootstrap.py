@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENDOR = ROOT / "static" / "vendor"
 RUNTIME, DEV = "requirements.txt", "requirements-dev.txt"
-EXTRAS = ["requirements-onnx.txt", "requirements-otel.txt"]
+EXTRAS = ["requirements-bench.txt", "requirements-onnx.txt", "requirements-otel.txt"]
 OLDEST, NEWEST = (3, 11), (3, 13)
 CANDIDATES = ("python3", "python3.13", "python3.12", "python3.11")
 

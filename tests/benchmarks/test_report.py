@@ -126,7 +126,6 @@ def test_results_read_back_as_they_were_written(results: Results, tmp_path: Path
     assert written.kept("drills", Results, tmp_path) is None
 
 
-@pytest.mark.skipif(not plots.is_possible(), reason="matplotlib is not installed: requirements-bench.txt")
 def test_only_what_was_measured_is_drawn(results: Results, tmp_path: Path) -> None:
     assert plots.draw(results, tmp_path) == ["latencies", "throughput"]
     assert "<svg" in (tmp_path / "latencies.svg").read_text()

@@ -63,6 +63,7 @@ def test_installed_requirements_are_not_installed_again_until_they_change(
         "requirements.txt",
         "requirements-dev.txt",
         "requirements-onnx.txt",
+        "requirements-bench.txt",
         "requirements-otel.txt",
     ):
         (tmp_path / name).write_text("a==1\n")
