@@ -39,6 +39,8 @@ class TenantEntry(Frozen, frozen=True, tag="tenant"):
     max_concurrency: int = 1024
     requests_per_s: float | None = None
     burst: int | None = None
+    time_zone: str = "UTC"
+    """IANA name: where the tenant's days and months begin."""
 
 
 class KeyEntry(Frozen, frozen=True, tag="key"):

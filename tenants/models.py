@@ -20,6 +20,7 @@ from tenants.ids import PrefixedIdField
 from tenants.keys import DIGEST_BYTES
 from tenants.roles import PlatformRole, Role
 from tenants.scoping import TenantScopedManager
+from tenants.zones import MAX_NAME_CHARS, UTC_NAME, validate_time_zone
 
 SLUG_PATTERN = r"^[a-z][a-z0-9-]{1,38}[a-z0-9]$"
 # fmt: off
@@ -30,8 +31,10 @@ RESERVED_SLUGS = frozenset({
 })
 # fmt: on
 LIMITS = ("max_concurrency", "requests_per_s", "burst")
-EDITABLE = ("name", *LIMITS)
+EDITABLE = ("name", "time_zone", *LIMITS)
 """Fields of a tenant that change after it was made."""
+SET_BY_OPERATORS = ("time_zone", *LIMITS)
+"""Those that a tenant's own people may not change: days of another zone would begin budgets anew."""
 KEY_SCOPES: dict[str, str] = {"infer": "Send requests to models and read what they are"}
 """Registered scopes of API keys, with what each lets its holder do."""
 
@@ -89,6 +92,8 @@ class Tenant(models.Model):
     requests_per_s = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.01)])
     burst = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     """Requests that may come at once before `requests_per_s` bites; None lets the gateway choose."""
+    time_zone = models.CharField(max_length=MAX_NAME_CHARS, default=UTC_NAME, validators=[validate_time_zone])
+    """IANA name: where the days and months of its usage, statements and budgets begin."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -107,6 +112,7 @@ class Tenant(models.Model):
                 violation_error_code="field:burst",
                 violation_error_message="A burst only means something beside a request rate.",
             ),
+            models.CheckConstraint(name="tenant_time_zone_given", condition=~Q(time_zone="")),
             models.CheckConstraint(
                 name="tenant_suspension_has_reason_only_while_suspended",
                 condition=Q(is_active=False) | Q(suspended_reason=""),

@@ -22,10 +22,11 @@ from console.requests import ConsoleRequest
 from tenants.access import access_tenant_by_slug, require, visible_tenants
 from tenants.actions.keys import MAX_ACTIVE_KEYS
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
-from tenants.models import ApiKey, Membership, Tenant, UsageMinute
+from tenants.models import SET_BY_OPERATORS, ApiKey, Membership, Tenant, UsageMinute
 from tenants.roles import Right
 from tenants.scoping import tenant_scope
 from tenants.staleness import mark_of
+from tenants.zones import UTC_NAME, zone_names
 
 USAGE_SPAN = timedelta(days=30)
 RECENT_KEYS = 50
@@ -73,13 +74,26 @@ class TenantForm(ActionForm):
         help_text=gettext_lazy("How many may come at once before the rate bites. Empty: one second's worth."),
     )
 
+    time_zone = forms.ChoiceField(
+        label=gettext_lazy("Time zone"),
+        required=False,
+        initial=UTC_NAME,
+        choices=lambda: [(name, name) for name in zone_names()],
+        help_text=gettext_lazy("Where the days and months of usage, statements and budgets begin."),
+    )
+
     def __init__(self, *args: Any, tenant: Tenant | None = None, limits: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if tenant is not None:
             del self.fields["slug"]
         if not limits:
-            for name in ("max_concurrency", "requests_per_s", "burst"):
+            for name in SET_BY_OPERATORS:
                 del self.fields[name]
+
+    def values(self) -> dict[str, Any]:
+        """A zone that nobody chose stays as it is."""
+        given = super().values()
+        return given if given.get("time_zone") else {n: v for n, v in given.items() if n != "time_zone"}
 
 
 class SuspendForm(ConfirmForm):

@@ -53,6 +53,7 @@ def _tenant_entry(row: Tenant) -> TenantEntry:
         max_concurrency=row.max_concurrency,
         requests_per_s=row.requests_per_s,
         burst=row.burst,
+        time_zone=row.time_zone,
     )
 
 

@@ -11,10 +11,11 @@ from tenants.actors import Actor
 from tenants.audit import changed, record
 from tenants.changes import announce
 from tenants.errors import Conflict, Invalid
-from tenants.models import EDITABLE, LIMITS, RESERVED_SLUGS, Tenant
+from tenants.models import EDITABLE, RESERVED_SLUGS, SET_BY_OPERATORS, Tenant
 from tenants.roles import Right
 from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
+from tenants.zones import UTC_NAME
 
 
 @transaction.atomic
@@ -26,6 +27,7 @@ def create_tenant(
     max_concurrency: int = 1024,
     requests_per_s: float | None = None,
     burst: int | None = None,
+    time_zone: str = UTC_NAME,
 ) -> Tenant:
     require(by, Right.MANAGE_TENANTS)
     if slug in RESERVED_SLUGS:
@@ -36,6 +38,7 @@ def create_tenant(
         max_concurrency=max_concurrency,
         requests_per_s=requests_per_s,
         burst=burst,
+        time_zone=time_zone,
     )
     save_valid(tenant)
     record(
@@ -47,7 +50,7 @@ def create_tenant(
 
 @transaction.atomic
 def update_tenant(*, by: Actor, tenant: Tenant, seen: str = "", **values: Any) -> Tenant:
-    """Change `name` (its owner or admin), or `max_concurrency`, `requests_per_s`, `burst` (operators).
+    """Change `name` (its owner or admin), or what `SET_BY_OPERATORS` names (operators).
 
     Only what differs is written and audited; nothing different, nothing written. Raises `Conflict` when `seen`
     (the mark of the tenant's facts as the person saw them) is out of date.
@@ -59,7 +62,7 @@ def update_tenant(*, by: Actor, tenant: Tenant, seen: str = "", **values: Any) -
     before, after = changed(fresh.facts(), values)
     if not after:
         return fresh
-    if any(name in LIMITS for name in after):
+    if any(name in SET_BY_OPERATORS for name in after):
         require(by, Right.MANAGE_TENANTS, fresh.pk)
     for name, value in after.items():
         setattr(fresh, name, value)

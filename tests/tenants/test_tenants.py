@@ -8,7 +8,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
-from tenants.errors import Conflict, Invalid
+from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import Tenant
 from tests.tenants.conftest import SYSTEM, Cast, last_event
 
@@ -98,3 +98,24 @@ def test_an_update_works_on_the_row_as_it_is_now(team: Cast) -> None:
     update_tenant(by=SYSTEM, tenant=stale, max_concurrency=7)
     fresh = Tenant.objects.get(pk=team.tenant.pk)
     assert (fresh.name, fresh.max_concurrency) == ("New name", 7)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kolkata", "UTC", "America/St_Johns"])
+def test_a_tenant_lives_in_the_zone_an_operator_gives_it(
+    team: Cast, announced: list[tuple[str, str]], zone: str
+) -> None:
+    tenant = update_tenant(by=team.actor("operator"), tenant=team.tenant, time_zone=zone)
+    assert tenant.time_zone == zone
+    assert zone == "UTC" or announced == [("tenant", tenant.pk)]
+
+
+@pytest.mark.parametrize("zone", ["", "Berlin", "europe/berlin", "../etc/passwd", "Factory", "localtime"])
+def test_what_is_no_iana_name_is_no_zone(team: Cast, zone: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        update_tenant(by=SYSTEM, tenant=team.tenant, time_zone=zone)
+    assert set(caught.value.errors) == {"time_zone"}
+
+
+def test_an_owner_does_not_move_the_days_that_budgets_begin_with(team: Cast) -> None:
+    with pytest.raises(NotAllowed):
+        update_tenant(by=team.actor("owner"), tenant=team.tenant, time_zone="Asia/Tokyo")
