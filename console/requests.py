@@ -21,7 +21,7 @@ from tenants.access import access_tenant, scope_of, visible_tenants
 from tenants.actors import Actor
 from tenants.errors import NotFound
 from tenants.models import Tenant, User
-from tenants.roles import ROLE_RIGHTS, Rights
+from tenants.roles import Rights
 
 if TYPE_CHECKING:
     from django_htmx.middleware import HtmxDetails
@@ -141,8 +141,8 @@ def _identify(request: HttpRequest) -> tuple[Actor, Tenant | None]:
 def _chosen_tenant(request: HttpRequest, actor: Actor) -> Tenant | None:
     """The tenant in the session while it may still be seen; a member of one tenant needs no choice."""
     chosen = request.session.get(TENANT_SESSION_KEY)
-    if chosen is None and not actor.is_operator and len(actor.memberships) == 1:
-        chosen = next(iter(actor.memberships))
+    if chosen is None and not actor.is_operator and len(actor.tenant_ids) == 1:
+        chosen = next(iter(actor.tenant_ids))
     if chosen is None:
         return None
     try:
@@ -155,7 +155,7 @@ def _chosen_tenant(request: HttpRequest, actor: Actor) -> Tenant | None:
 def _shown_rights(actor: Actor, tenant: Tenant | None) -> Rights:
     if tenant is not None:
         return actor.rights_in(tenant.pk)
-    return actor.platform_rights.union(*(ROLE_RIGHTS[role] for role in actor.memberships.values()))
+    return actor.platform_rights.union(*map(actor.rights_in, actor.tenant_ids))
 
 
 def _request_id(request: HttpRequest) -> str:

@@ -82,10 +82,10 @@ def access_user(actor: Actor, user_id: int) -> User:
 
 
 def visible_tenants(actor: Actor) -> QuerySet[Tenant]:
-    """Every tenant for operators, one's own for members, none for the rest."""
+    """Every tenant for operators, one's own for members and keys, none for the rest."""
     if actor.is_operator:
         return Tenant.objects.all()
-    return Tenant.objects.filter(pk__in=list(actor.memberships))
+    return Tenant.objects.filter(pk__in=list(actor.tenant_ids))
 
 
 def scope_of(actor: Actor, tenant_id: str | None = None) -> AbstractContextManager[None]:
@@ -94,8 +94,9 @@ def scope_of(actor: Actor, tenant_id: str | None = None) -> AbstractContextManag
     Raises `NotFound` for a tenant they do not see.
     """
     if tenant_id is not None:
-        require(actor, Right.VIEW, tenant_id)
+        if not actor.can_see(tenant_id):
+            raise NotFound("tenant")
         return tenant_scope(tenant_id)
     if actor.is_operator:
         return all_tenants("an operator looks at the whole platform")
-    return tenant_scope(actor.memberships)
+    return tenant_scope(actor.tenant_ids)

@@ -12,14 +12,23 @@ from ipaddress import ip_address
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from tenants.roles import NO_RIGHTS, PLATFORM_RIGHTS, ROLE_RIGHTS, PlatformRole, Right, Rights, Role
+from tenants.roles import (
+    NO_RIGHTS,
+    PLATFORM_RIGHTS,
+    ROLE_RIGHTS,
+    PlatformRole,
+    Right,
+    Rights,
+    Role,
+    rights_of_scopes,
+)
 from tenants.scoping import all_tenants
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AnonymousUser
     from django.http import HttpRequest
 
-    from tenants.models import User
+    from tenants.models import ApiKey, User
 
 ActorType = Literal["user", "api_key", "system", "anonymous"]
 _USER_AGENT_CHARS = 256
@@ -33,6 +42,10 @@ class Actor:
     platform_role: PlatformRole = PlatformRole.NONE
     memberships: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({}))
     """Tenant id → role."""
+    granted: Mapping[str, Rights] = field(default_factory=lambda: MappingProxyType({}))
+    """Tenant id → rights, of an API key, which has no role."""
+    person_id: int | None = None
+    """The account that answers for it: the person, or whoever made the key. None of the system."""
     ip: str | None = None
     user_agent: str = ""
     request_id: str = ""
@@ -61,6 +74,26 @@ class Actor:
             name=user.get_username(),
             platform_role=PlatformRole(user.platform_role),
             memberships=MappingProxyType(_roles_of(user)),
+            person_id=user.pk,
+            ip=ip,
+            user_agent=user_agent,
+            request_id=request_id,
+        )
+
+    @classmethod
+    def of_key(cls, key: ApiKey, request: HttpRequest | None = None) -> Actor:
+        """A key that was presented and checked. It sees its own tenant and holds no right on the platform.
+
+        Its rights are those of its scopes that its maker holds in the tenant at this moment (two queries), and
+        none while the tenant is suspended or once the key is revoked, expired or its maker gone.
+        """
+        ip, user_agent, request_id = _origin(request)
+        return cls(
+            type="api_key",
+            id=key.pk,
+            name=key.name,
+            granted=MappingProxyType({key.tenant_id: _rights_of_key(key)}),
+            person_id=key.creator_id,
             ip=ip,
             user_agent=user_agent,
             request_id=request_id,
@@ -75,12 +108,18 @@ class Actor:
         return self.platform_role is PlatformRole.OPERATOR
 
     def can_see(self, tenant_id: str) -> bool:
-        return self.is_operator or tenant_id in self.memberships
+        return self.is_operator or tenant_id in self.memberships or tenant_id in self.granted
+
+    @property
+    def tenant_ids(self) -> frozenset[str]:
+        """Tenants the actor belongs to. What an operator sees besides is not among them."""
+        return frozenset(self.memberships) | frozenset(self.granted)
 
     def rights_in(self, tenant_id: str) -> Rights:
         """Every right the actor has over one tenant, platform rights included."""
         role = self.memberships.get(tenant_id)
-        return self.platform_rights | (ROLE_RIGHTS[role] if role else NO_RIGHTS)
+        own = ROLE_RIGHTS[role] if role else NO_RIGHTS
+        return self.platform_rights | own | self.granted.get(tenant_id, NO_RIGHTS)
 
     @property
     def platform_rights(self) -> Rights:
@@ -94,6 +133,13 @@ class Actor:
 def _roles_of(user: User) -> dict[str, Role]:
     with all_tenants("whose tenants they are is the question"):
         return {tenant: Role(role) for tenant, role in user.memberships.values_list("tenant_id", "role")}
+
+
+def _rights_of_key(key: ApiKey) -> Rights:
+    asked = rights_of_scopes(key.scopes)
+    if not asked or key.state != "active" or not key.tenant.is_active or key.creator is None:
+        return NO_RIGHTS
+    return asked & Actor.of_user(key.creator).rights_in(key.tenant_id)
 
 
 def _origin(request: HttpRequest | None) -> tuple[str | None, str, str]:

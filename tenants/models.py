@@ -35,8 +35,6 @@ EDITABLE = ("name", "time_zone", *LIMITS)
 """Fields of a tenant that change after it was made."""
 SET_BY_OPERATORS = ("time_zone", *LIMITS)
 """Those that a tenant's own people may not change: days of another zone would begin budgets anew."""
-KEY_SCOPES: dict[str, str] = {"infer": "Send requests to models and read what they are"}
-"""Registered scopes of API keys, with what each lets its holder do."""
 
 
 def _choices(kind: type[Role] | type[PlatformRole]) -> list[tuple[str, str]]:
@@ -174,6 +172,10 @@ class ApiKey(models.Model):
     """Start of the last minute in which usage was reported."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     created_by = models.CharField(max_length=150, blank=True, editable=False)
+    creator = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", editable=False
+    )
+    """Whose rights bound the key's; None (made by the system, or the account is gone) leaves `infer` alone."""
 
     objects: ClassVar[TenantScopedManager[ApiKey]] = TenantScopedManager()
 

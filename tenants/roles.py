@@ -6,6 +6,8 @@ away, a role that holds a right they lack themselves: "not above my own" follows
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -27,6 +29,9 @@ class Right(StrEnum):
     MANAGE_MODELS = "manage_models"
     MANAGE_PROFILES = "manage_profiles"
     MANAGE_FLEET = "manage_fleet"
+    MANAGE_QUOTAS = "manage_quotas"
+    MANAGE_PRICES = "manage_prices"
+    MANAGE_ORGANISATIONS = "manage_organisations"
 
 
 class Role(StrEnum):
@@ -63,9 +68,43 @@ PLATFORM_RIGHTS: dict[PlatformRole, Rights] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class KeyScope:
+    """What an API key with this scope is for, in a sentence, and the rights it may use at most."""
+
+    sentence: str
+    rights: Rights = NO_RIGHTS
+
+
+SCOPE_INFER = "infer"
+KEY_SCOPES: dict[str, KeyScope] = {
+    SCOPE_INFER: KeyScope("Send requests to models and read what they are"),
+    "manage:read": KeyScope("Read the tenant, its members and its keys", frozenset({Right.VIEW})),
+    "manage:write": KeyScope(
+        "Change the tenant, its members and its keys",
+        frozenset({Right.VIEW, Right.EDIT_TENANT, Right.MANAGE_MEMBERS, Right.MANAGE_KEYS}),
+    ),
+    "usage:read": KeyScope("Read what was used and what it cost", frozenset({Right.VIEW_USAGE})),
+    "audit:export": KeyScope(
+        "Read and export the audit trail", frozenset({Right.VIEW_AUDIT, Right.EXPORT_AUDIT})
+    ),
+}
+"""Scopes of API keys. A key uses them only as far as the person who made it may do the same now."""
+
+
 def can_grant(own: Rights, role: Role) -> bool:
     """Whether someone with the rights `own` may give or take `role`.
 
     Owners are the exception in the table that makes an owner more than an admin: `MANAGE_OWNERS`.
     """
     return Right.MANAGE_MEMBERS in own and ROLE_RIGHTS[role] <= own
+
+
+def rights_of_scopes(scopes: Iterable[str]) -> Rights:
+    """What the scopes allow together. One that is no longer known allows nothing."""
+    return NO_RIGHTS.union(*(KEY_SCOPES[scope].rights for scope in scopes if scope in KEY_SCOPES))
+
+
+def can_give_scope(own: Rights, scope: str) -> bool:
+    """Whether someone with the rights `own` may make a key with `scope`: never above their own."""
+    return KEY_SCOPES[scope].rights <= own

@@ -105,7 +105,7 @@ def _readable(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:
         return AuditEvent.objects.filter(tenant_id=request.tenant.pk)
     if actor.is_operator:
         return AuditEvent.objects.all()
-    allowed = [tenant_id for tenant_id in actor.memberships if actor.has(right, tenant_id)]
+    allowed = [tenant_id for tenant_id in actor.tenant_ids if actor.has(right, tenant_id)]
     if not allowed:
         require(actor, right)
     return AuditEvent.objects.filter(tenant_id__in=allowed)
@@ -114,7 +114,7 @@ def _readable(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:
 def _may(request: ConsoleRequest, right: Right) -> bool:
     if request.tenant is not None:
         return request.actor.has(right, request.tenant.pk)
-    return request.actor.is_operator or any(request.actor.has(right, i) for i in request.actor.memberships)
+    return request.actor.is_operator or any(request.actor.has(right, i) for i in request.actor.tenant_ids)
 
 
 def _filtered(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:

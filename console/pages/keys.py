@@ -19,14 +19,22 @@ from console.requests import ConsoleRequest
 from serving.control.catalog.access import visible_models
 from tenants.access import access_key, access_tenant_by_slug
 from tenants.actions.keys import create_key, revoke_key
-from tenants.models import KEY_SCOPES, Tenant
-from tenants.roles import Right
+from tenants.models import Tenant
+from tenants.roles import KEY_SCOPES, Right, Rights, can_give_scope
 
 EXPIRIES = {
     "never": gettext_lazy("Never"),
     "30": gettext_lazy("In 30 days"),
     "90": gettext_lazy("In 90 days"),
     "365": gettext_lazy("In a year"),
+}
+# KEY_SCOPES' sentences, where those who translate find them.
+SCOPES = {
+    "infer": gettext_lazy("Send requests to models and read what they are"),
+    "manage:read": gettext_lazy("Read the tenant, its members and its keys"),
+    "manage:write": gettext_lazy("Change the tenant, its members and its keys"),
+    "usage:read": gettext_lazy("Read what was used and what it cost"),
+    "audit:export": gettext_lazy("Read and export the audit trail"),
 }
 
 
@@ -41,7 +49,7 @@ class KeyForm(ActionForm):
     )
     scopes = forms.MultipleChoiceField(
         label=gettext_lazy("Scopes"),
-        choices=[(name, gettext_lazy(meaning)) for name, meaning in KEY_SCOPES.items()],
+        choices=list(SCOPES.items()),
         initial=["infer"],
         widget=forms.CheckboxSelectMultiple,
     )
@@ -53,8 +61,11 @@ class KeyForm(ActionForm):
     )
     expires = forms.ChoiceField(label=gettext_lazy("Expires"), choices=list(EXPIRIES.items()), initial="90")
 
-    def __init__(self, models: list[str], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, models: list[str], own: Rights, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.fields["scopes"].choices = [  # type: ignore[attr-defined]
+            (name, SCOPES[name]) for name in KEY_SCOPES if can_give_scope(own, name)
+        ]
         self.fields["allowed_models"].choices = [(name, name) for name in models]  # type: ignore[attr-defined]
         if not models:
             del self.fields["allowed_models"]
@@ -71,7 +82,8 @@ class KeyForm(ActionForm):
 def create(request: ConsoleRequest, slug: str) -> HttpResponse:
     tenant = access_tenant_by_slug(request.actor, slug, Right.MANAGE_KEYS)
     models = list(visible_models(request.actor, tenant.pk))
-    form = KeyForm([model.name for model in models], request.POST or None)
+    own = request.actor.rights_in(tenant.pk)
+    form = KeyForm([model.name for model in models], own, request.POST or None)
     made = attempt(form, create_key, by=request.actor, tenant=tenant)
     if made is None:
         frame = FormPage(

@@ -98,7 +98,7 @@ def _sees_audit(request: ConsoleRequest) -> bool:
         return request.actor.has(Right.VIEW_AUDIT, request.tenant.pk)
     if request.actor.is_operator:
         return True
-    own = request.actor.memberships
+    own = request.actor.tenant_ids
     return bool(own) and all(request.actor.has(Right.VIEW_AUDIT, tenant_id) for tenant_id in own)
 
 

@@ -53,7 +53,7 @@ def _readable(request: ConsoleRequest) -> list[str] | None:
         return [request.tenant.pk]
     if request.actor.is_operator:
         return None
-    return [i for i in request.actor.memberships if request.actor.has(Right.VIEW_USAGE, i)]
+    return [i for i in request.actor.tenant_ids if request.actor.has(Right.VIEW_USAGE, i)]
 
 
 def _days(request: ConsoleRequest) -> int:

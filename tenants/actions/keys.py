@@ -18,8 +18,8 @@ from tenants.audit import record
 from tenants.changes import announce
 from tenants.errors import Conflict, Invalid
 from tenants.keys import digest_secret, new_token
-from tenants.models import KEY_SCOPES, ApiKey, Tenant
-from tenants.roles import Right
+from tenants.models import ApiKey, Tenant
+from tenants.roles import KEY_SCOPES, NO_RIGHTS, Right, can_give_scope
 from tenants.scoping import tenant_scope
 from tenants.validation import save_valid
 
@@ -47,6 +47,7 @@ def create_key(
     wanted = sorted(set(scopes))
     models = None if allowed_models is None else sorted(set(allowed_models))
     _check(wanted, models, expires_at)
+    _check_scopes_are_own(by, tenant, wanted)
     _leave_room(tenant)
     fresh = new_token()
     key = ApiKey(
@@ -60,6 +61,7 @@ def create_key(
         allowed_models=models,
         expires_at=expires_at,
         created_by=by.name,
+        creator_id=by.person_id,
     )
     save_valid(key)
     after = {"name": name, "scopes": wanted, "allowed_models": models, "expires_at": expires_at}
@@ -109,6 +111,14 @@ def _check(scopes: list[str], models: list[str] | None, expires_at: datetime | N
     said = {field: message for field, message in errors.items() if message}
     if said:
         raise Invalid(said)
+
+
+def _check_scopes_are_own(by: Actor, tenant: Tenant, scopes: list[str]) -> None:
+    # The system's own rights are nobody's: a key that answers to no person could not use them anyway.
+    own = NO_RIGHTS if by.person_id is None else by.rights_in(tenant.pk)
+    above = [scope for scope in scopes if not can_give_scope(own, scope)]
+    if above:
+        raise Invalid({"scopes": f"Not above your own rights: {', '.join(above)}."})
 
 
 def _wrong_scopes(scopes: list[str]) -> str:

@@ -15,7 +15,7 @@ def visible_models(actor: Actor, tenant_id: str | None = None) -> QuerySet[Model
     """Models the actor's tenants may use (or one of them, when named); all of them for operators."""
     if tenant_id is not None:
         return granted_models([tenant_id] if actor.can_see(tenant_id) else [])
-    return Model.objects.all() if actor.is_operator else granted_models(list(actor.memberships))
+    return Model.objects.all() if actor.is_operator else granted_models(list(actor.tenant_ids))
 
 
 def granted_models(tenant_ids: list[str]) -> QuerySet[Model]:

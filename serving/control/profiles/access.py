@@ -21,7 +21,7 @@ def visible_bindings(actor: Actor) -> QuerySet[ProfileBinding]:
         return rows
     if actor.is_anonymous:
         return rows.none()
-    return rows.filter(Q(tenant=None) | Q(tenant__in=list(actor.memberships)))
+    return rows.filter(Q(tenant=None) | Q(tenant__in=list(actor.tenant_ids)))
 
 
 def visible_profiles(actor: Actor) -> QuerySet[SlaProfile]:
