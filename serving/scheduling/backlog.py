@@ -51,15 +51,16 @@ class Backlog:
         rows, tokens = work.rows, work.tokens
         number = _slot_of(work.deadline)
         slot = self._slots[number]
-        slot.count -= 1
+        slot.count = count = slot.count - 1
+        self.rows -= rows
+        self.tokens -= tokens
+        if not count:
+            del self._slots[number]
+            self._trim()
+            return
         slot.rows -= rows
         slot.tokens -= tokens
         slot.perishable.pop(work.id, None)
-        self.rows -= rows
-        self.tokens -= tokens
-        if not slot.count:
-            del self._slots[number]
-            self._trim()
 
     def before(self, deadline: float) -> tuple[int, int]:
         """Rows and tokens that are due no later than `deadline`."""

@@ -30,30 +30,27 @@ class Draft:
         self._has_turned_away = False
         self._is_solo = False
 
-    def fits(self, work: Work) -> bool:
-        if not self.works:
-            return True
-        rows = self.rows + work.rows
-        if (
+    def offer(self, work: Work) -> bool:
+        """Take the work if it fits; whether it did."""
+        rows, tokens = self.rows + work.rows, self.tokens + work.tokens
+        if self.works and (
             rows > self.row_limit
             or rows > work.max_batch_size
-            or self.tokens + work.tokens > self.token_limit
+            or tokens > self.token_limit
             or work.is_suspect
             or self._is_solo
         ):
             self._has_turned_away = True
             return False
-        return True
-
-    def add(self, work: Work) -> None:
         self.works.append(work)
-        self.rows += work.rows
-        self.tokens += work.tokens
+        self.rows, self.tokens = rows, tokens
         if work.max_batch_size < self.row_limit:
             self.row_limit = work.max_batch_size
         if work.is_suspect:
             self._is_solo = True
-        self.is_full = self._is_solo or self.rows >= self.row_limit or self.tokens >= self.token_limit
+        if rows >= self.row_limit or tokens >= self.token_limit or work.is_suspect:
+            self.is_full = True
+        return True
 
     def limit(self, token_limit: float) -> None:
         """From now on at most so many tokens."""

@@ -85,8 +85,10 @@ class Account:
     def charge(self, device_s: float, weight: float) -> None:
         """Count predicted device time; what an earlier prediction got wrong is settled here."""
         amount = device_s / weight + self.owed_s
-        self.counter_s += max(amount, 0.0)
-        self.owed_s = min(amount, 0.0)
+        if amount > 0.0:
+            self.counter_s += amount
+            amount = 0.0
+        self.owed_s = amount
 
     def settle(self, charged_s: float, used_s: float, weight: float) -> None:
         self.owed_s += (used_s - charged_s) / weight
@@ -122,18 +124,18 @@ class FairLane:
         """
         if not self._queue_of(account).live:
             return self.lowest()
-        heap = self._heap
-        if not heap or heap[0][0] > account.counter_s:
+        heap, counter_s = self._heap, account.counter_s
+        if not heap or heap[0][0] > counter_s:
             return account
         self._listed.add(account)
-        return self._current(heappushpop(heap, (account.counter_s, account.number, account)))
+        return self._current(heappushpop(heap, (counter_s, account.number, account)))
 
     def _current(self, entry: _Entry) -> Account | None:
         """The account of a popped entry, or of the first behind it that has work and is up to date."""
-        heap = self._heap
+        heap, queue_of = self._heap, self._queue_of
         while True:
             counter_s, _, account = entry
-            if not self._queue_of(account).live:
+            if not queue_of(account).live:
                 self._listed.discard(account)
                 if not heap:
                     return None
@@ -144,8 +146,8 @@ class FairLane:
                 self._listed.discard(account)
                 return account
 
-    def take(self, account: Account, fits: Callable[[Work], bool]) -> Work | None:
-        return self._queue_of(account).take(fits)
+    def take(self, account: Account, offer: Callable[[Work], bool]) -> Work | None:
+        return self._queue_of(account).take(offer)
 
     def remove(self, account: Account, work: Work) -> None:
         self._queue_of(account).remove(work.id)
@@ -185,9 +187,9 @@ class Fairness:
         account = self._accounts.get(work.tenant_id)
         return 0 if account is None else account.waiting[work.sla_class]
 
-    def served(self, account: Account) -> None:
-        """The fair queues served this account next: nobody waiting has a lower counter."""
-        self._floor_s = max(self._floor_s, account.counter_s)
+    def reached(self, counter_s: float) -> None:
+        """The fair queues served an account with this counter next: nobody waiting has a lower one."""
+        self._floor_s = max(self._floor_s, counter_s)
 
     def share_of(self, account: Account, now: float) -> float:
         """The tenant's part of the device, 0..1, among the tenants seen lately."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 
 from serving.scheduling.admission import Outlook
@@ -92,10 +93,12 @@ class Forecast:
         if alone_s > self._longest_s[work.lane]:
             self._longest_s[work.lane] = alone_s
 
-    def left(self, work: Work) -> None:
-        self.backlogs[work.lane].remove(work)
-        self.queued_rows -= work.rows
-        self._queued_tokens -= work.tokens
+    def left(self, works: Sequence[Work], rows: int, tokens: int) -> None:
+        """These works, of so many rows and tokens together, wait no longer."""
+        for work in works:
+            self.backlogs[work.lane].remove(work)
+        self.queued_rows -= rows
+        self._queued_tokens -= tokens
 
     def is_surely_in_time(self, work: Work, alone_s: float, now: float) -> bool:
         """Whether even a bound above `outlook`, at a fraction of its cost, is within the deadline.

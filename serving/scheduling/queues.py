@@ -48,14 +48,20 @@ class EarliestFirst:
             heappop(heap)
         return None
 
-    def take(self, fits: Callable[[Work], bool]) -> Work | None:
-        """Pop the earliest if it fits; a queue ordered by deadline is never overtaken from within."""
-        work = self.peek()
-        if work is None or not fits(work):
-            return None
-        heappop(self._heap)
-        del self.live[work.id]
-        return work
+    def take(self, offer: Callable[[Work], bool]) -> Work | None:
+        """Pop the earliest if `offer` takes it: a queue by deadline is never overtaken from within."""
+        heap, live = self._heap, self.live
+        while heap:
+            work = heap[0][2]
+            work_id = work.id
+            if live.get(work_id) is work:
+                if not offer(work):
+                    return None
+                del live[work_id]
+                heappop(heap)
+                return work
+            heappop(heap)
+        return None
 
     def remove(self, work_id: int) -> None:
         self.live.pop(work_id, None)
@@ -81,15 +87,15 @@ class FirstComeFirstServed:
         self._queue.append(work)
         self.live[work.id] = work
 
-    def take(self, fits: Callable[[Work], bool]) -> Work | None:
-        """Pop the first of the next few that fits."""
+    def take(self, offer: Callable[[Work], bool]) -> Work | None:
+        """Pop the first of the next few that `offer` takes."""
         queue, live = self._queue, self.live
         position = 0
         while position < self._lookahead and position < len(queue):
             work = queue[position]
             if live.get(work.id) is not work:
                 del queue[position]
-            elif fits(work):
+            elif offer(work):
                 del queue[position]
                 del live[work.id]
                 return work

@@ -366,6 +366,7 @@ class Scheduler:
 
     def _start(self, draft: Draft, now: float, *, is_urgent: bool) -> Batch:
         self._batches += 1
+        self._waiting.picked(draft)
         for work in draft.works:
             work.picked = now
         batch = Batch(

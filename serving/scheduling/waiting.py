@@ -64,7 +64,8 @@ class Waiting:
     def withdraw(self, work: Work) -> None:
         """Take a work that will not run out of its lane."""
         account = self._fairness.of(work.tenant_id)
-        self._dequeue(work, account)
+        self._forget(work, account)
+        self._forecast.left((work,), work.rows, work.tokens)
         account.bucket_s += work.spent_s
         if work.lane == "interactive":
             self.interactive.remove(work.id)
@@ -99,39 +100,52 @@ class Waiting:
             self.demoted.append(account)
 
     def pick_urgent(self, draft: Draft) -> None:
-        """Fill a batch with interactive work, earliest deadline first."""
-        while not draft.is_full and (work := self.interactive.take(draft.fits)) is not None:
-            self._pick(work, self._fairness.of(work.tenant_id), draft)
+        """Fill a batch with interactive work, earliest deadline first. `picked` has to follow."""
+        offer, take = draft.offer, self.interactive.take
+        while not draft.is_full and (work := take(offer)) is not None:
+            self._charge(work, self._fairness.of(work.tenant_id))
 
     def pick_fair(self, draft: Draft, name: Lane) -> None:
-        """Take from the tenant with the lowest counter until the batch is full or little else fits."""
-        if draft.is_full:
-            return
-        lane = self._lanes[name]
+        """Take from the tenant with the lowest counter until the batch is full or little else fits.
+
+        `picked` has to follow: what picking itself does not ask for is kept out of this loop.
+        """
+        if not draft.is_full:
+            self._fill(draft, self._lanes[name])
+
+    def _fill(self, draft: Draft, lane: FairLane) -> None:
+        offer = draft.offer
         misses: list[Account] = []
+        reached_s = 0.0
         account = lane.lowest()
         while account is not None:
-            work = lane.take(account, draft.fits)
+            work = lane.take(account, offer)
             if work is None:
                 misses.append(account)
                 account = lane.lowest() if len(misses) < self._policy.lookahead else None
                 continue
-            self._fairness.served(account)
-            if self._pick(work, account, draft):
+            reached_s = account.counter_s
+            self._charge(work, account)
+            if draft.is_full:
                 misses.append(account)
                 break
             account = lane.after(account)
+        self._fairness.reached(reached_s)
         for account in misses:
             lane.relist(account)
 
-    def _pick(self, work: Work, account: Account, draft: Draft) -> bool:
-        """True when the batch is full now."""
-        self._dequeue(work, account)
-        draft.add(work)
+    def picked(self, draft: Draft) -> None:
+        """Forget all that left its lane for this batch."""
+        account_of = self._fairness.of
+        for work in draft.works:
+            account = account_of(work.tenant_id)
+            account.running += 1
+            self._forget(work, account)
+        self._forecast.left(draft.works, draft.rows, draft.tokens)
+
+    def _charge(self, work: Work, account: Account) -> None:
         work.charged_s = charged_s = self._cost.charge_s(work.rows, work.tokens, self._max_batch_rows)
         account.charge(charged_s, work.weight)
-        account.running += 1
-        return draft.is_full
 
     def _spend(self, work: Work, account: Account, alone_s: float) -> None:
         """Beside other work an interruption costs a whole small batch, alone only what it adds to one."""
@@ -140,12 +154,10 @@ class Waiting:
         work.spent_s = alone_s if is_contended else self._cost.marginal_s(work.rows, work.tokens)
         account.bucket_s -= work.spent_s
 
-    def _dequeue(self, work: Work, account: Account) -> None:
-        """Forget a work that left its lane."""
+    def _forget(self, work: Work, account: Account) -> None:
         del self.works[work.id]
         if work.max_wait_s <= 0.0:
             self.eager -= 1
-        self._forecast.left(work)
         account.unqueue(work)
         if work.is_demoted:
             account.demoted.remove(work.id)
