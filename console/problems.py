@@ -20,10 +20,17 @@ from django.template.loader import render_to_string
 from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import TimeoutError as ValkeySilent
 
+from console.api.errors import PreconditionFailed
 from console.requests import Handler
 from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
 
-STATUS_OF: dict[type[DomainError], int] = {NotFound: 404, NotAllowed: 403, Conflict: 409, Invalid: 422}
+STATUS_OF: dict[type[DomainError], int] = {
+    NotFound: 404,
+    NotAllowed: 403,
+    Conflict: 409,
+    Invalid: 422,
+    PreconditionFailed: 412,
+}
 AWAY = (OperationalError, InterfaceError, ValkeyAway, ValkeySilent)
 """The database or Valkey is away: nobody's mistake, and over soon."""
 RETRY_AFTER_S = 5

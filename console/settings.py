@@ -193,11 +193,19 @@ CONTENT_SECURITY_POLICY = {
 }
 
 REST_FRAMEWORK = {
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "console.api.schema.Noun",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
 }
-SPECTACULAR_SETTINGS = {"TITLE": "Tidegate management API", "VERSION": "1"}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Tidegate management API",
+    "VERSION": "1",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENABLE_DJANGO_DEPLOY_CHECK": False,
+    "POSTPROCESSING_HOOKS": ["console.api.schema.for_every_operation"],
+}
+API_REQUESTS_PER_MINUTE = int(os.environ.get("TIDEGATE_API_REQUESTS_PER_MINUTE", "600"))
+"""Of one account to the management API; 0 sets no limit."""
 
 CELERY_BROKER_URL = VALKEY_URL.replace("unix://", "redis+socket://", 1)
 CELERY_TASK_IGNORE_RESULT = True

@@ -14,6 +14,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.fields import Body
 from console.api.paging import page_of
 from console.api.views import ApiView, created
 from serving.control.catalog.models import Version
@@ -26,13 +27,13 @@ from tenants.errors import Invalid
 from tenants.roles import Right
 
 
-class ToleranceBody(serializers.Serializer):
+class ToleranceBody(Body):
     min_cosine = serializers.FloatField(required=False, allow_null=True)
     max_error = serializers.FloatField(required=False, allow_null=True)
     min_label_agreement = serializers.FloatField(required=False, allow_null=True)
 
 
-class TuningBody(serializers.Serializer):
+class TuningBody(Body):
     """Everything may be left out."""
 
     tolerance = ToleranceBody(required=False)
@@ -43,7 +44,7 @@ class TuningBody(serializers.Serializer):
     candidates = serializers.ListField(child=serializers.DictField(), required=False)
 
 
-class ApplyBody(serializers.Serializer):
+class ApplyBody(Body):
     candidate = serializers.IntegerField(min_value=0, max_value=1000)
 
 

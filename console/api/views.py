@@ -1,16 +1,16 @@
-"""What every view of the API shares: who asks, how a body is read, how errors are told."""
+"""What every view of the API shares: who asks, in which scope, how a body is read, how answers are told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, ClassVar, TypeVar
 
-from django.conf import settings
+from django.db import transaction
+from django.db.models import Model, QuerySet
 from django.http import HttpResponse
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import exceptions
-from rest_framework.authentication import SessionAuthentication
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
 from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
@@ -18,8 +18,16 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from console.api.authentication import SignedIn
+from console.api.conditions import refuse_changed, tag_of
+from console.api.fields import Query
+from console.api.once import once
+from console.api.paging import NEWEST, Order, page_of
+from console.api.rehearsal import rehearse
+from console.api.throttling import PerAccount
 from console.problems import Problem, problem_of, respond
 from console.requests import actor_of
+from tenants.access import scope_of
 from tenants.actors import Actor
 from tenants.errors import Invalid
 
@@ -29,32 +37,10 @@ CODES = {
     403: "not_allowed",
     405: "method_not_allowed",
     415: "unsupported_media_type",
+    429: "too_many_requests",
 }
-
-
-class SignedIn(SessionAuthentication):
-    """The console's session, with its CSRF token for everything that writes."""
-
-    def authenticate(self, request: Request) -> tuple[Any, None]:
-        """Raises `NotAuthenticated` for whoever is not signed in: nothing here is for strangers."""
-        found = super().authenticate(request)
-        if found is None:
-            raise exceptions.NotAuthenticated("Sign in first.")
-        return cast(tuple[Any, None], found)
-
-    def authenticate_header(self, request: Request) -> str:
-        """Without it, 401 would be told as 403."""
-        return "Session"
-
-
-class SignedInScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """What the OpenAPI document says of `SignedIn`; being defined registers it."""
-
-    target_class = SignedIn
-    name = "session"
-
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME}
+Row = TypeVar("Row", bound=Model)
+Shape = type[Serializer]
 
 
 class BoundedJson(JSONParser):
@@ -82,6 +68,20 @@ class ApiView(APIView):
     content_negotiation_class = AlwaysJson
     authentication_classes = [SignedIn]
     parser_classes = [BoundedJson]
+    throttle_classes = [PerAccount]
+    moving: ClassVar[tuple[str, ...]] = ()
+    """Fields of the document that change by themselves, and so say nothing about a lost update."""
+    limits: Mapping[str, str] = {}
+    """Rate-limit headers of this answer."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "post" in cls.__dict__:
+            cls.post = once(cls.post)  # type: ignore[attr-defined]
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as self.scope:
+            return super().dispatch(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """PostgreSQL's texts hold no NUL: asking for one is refused before it is an error there."""
@@ -89,21 +89,103 @@ class ApiView(APIView):
         if any("\0" in value for value in values):
             raise exceptions.ParseError("NUL is in no id and no value.")
         super().initial(request, *args, **kwargs)
+        # Not the tenant chosen in the console: an address means the same whatever somebody looks at there.
+        self.scope.enter_context(scope_of(self.actor))
+        self.asked = self._asked(request)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        for name, value in {"Cache-Control": "no-store", **self.limits}.items():
+            answer.headers[name] = value
+        return answer
 
     @property
     def actor(self) -> Actor:
         return actor_of(self.request._request)
 
-    def read(self, serializer: type[Serializer]) -> dict[str, Any]:
+    # ------------------------------------------------------------ reading
+
+    def read(self, body: Shape) -> dict[str, Any]:
         """The body's values. Raises `Invalid` by field, also for fields that nobody knows."""
-        given = self.request.data
-        reader = serializer(data=given)
-        known = set(reader.fields)
-        unknown = [name for name in given if name not in known] if isinstance(given, Mapping) else []
-        if reader.is_valid() and not unknown:
-            return dict(reader.validated_data)
-        errors = dict(_flat("", reader.errors)) if not reader.is_valid() else {}
-        raise Invalid(errors | dict.fromkeys(unknown, "There is no such field."))
+        return _valid(body(data=self.request.data))
+
+    def _asked(self, request: Request) -> dict[str, Any]:
+        """What stands behind the question mark. A mistyped `dry_run` must not become the real thing."""
+        view = getattr(self, (request.method or "").lower(), None)
+        query: type[Query] = getattr(view, "query", Query)
+        return _valid(query(data=request.query_params.dict()))
+
+    @property
+    def is_rehearsal(self) -> bool:
+        return bool(self.asked.get("dry_run"))
+
+    # ------------------------------------------------------------ answering
+
+    def rows(self, rows: QuerySet[Row], document: Shape, order: Order = NEWEST) -> Response:
+        """A page of a list."""
+        limit, after = self.asked["limit"], self.asked["after"]
+        return Response(
+            page_of(rows, lambda row: document(row).data, limit=limit, after=after, order=order)
+        )
+
+    def one(self, row: Any, document: Shape, status: int = HTTPStatus.OK, **headers: str) -> Response:
+        body = dict(document(row).data)
+        return Response(body, status, headers={"ETag": tag_of(body, self.moving), **headers})
+
+    def make(
+        self, act: Callable[[], Any], document: Shape, address: Callable[[Any], str] | None = None
+    ) -> Response:
+        """201 with what was made and its address; or, asked for a rehearsal, what would be."""
+        if self.is_rehearsal:
+            return Response(rehearse(lambda: (None, dict(document(act()).data))))
+        row = act()
+        headers = {"Location": address(row)} if address is not None else {}
+        return self.one(row, document, HTTPStatus.CREATED, **headers)
+
+    def change(self, fetch: Callable[[], Row], act: Callable[[Row], Any], document: Shape) -> Response:
+        """Act on what `fetch` (a gate) gives, if it still is what `If-Match` names; answer what it is then."""
+
+        def both() -> tuple[dict[str, Any] | None, dict[str, Any]]:
+            row, before = self._held(fetch, document)
+            act(row)
+            return before, dict(document(fetch()).data)
+
+        if self.is_rehearsal:
+            return Response(rehearse(both))
+        with transaction.atomic():
+            _, after = both()
+        return Response(after, headers={"ETag": tag_of(after, self.moving)})
+
+    def remove(self, fetch: Callable[[], Row], act: Callable[[Row], Any], document: Shape) -> Response:
+        """Like `change`, for what is gone afterwards."""
+
+        def both() -> tuple[dict[str, Any] | None, None]:
+            row, before = self._held(fetch, document)
+            act(row)
+            return before, None
+
+        if self.is_rehearsal:
+            return Response(rehearse(both))
+        with transaction.atomic():
+            both()
+        return Response(status=HTTPStatus.NO_CONTENT)
+
+    def hold(self, row: Any) -> None:
+        """Lock what must not change between the comparison and the act, in the order the act locks."""
+        type(row)._base_manager.select_for_update(no_key=True).filter(pk=row.pk).first()
+
+    def _held(self, fetch: Callable[[], Row], document: Shape) -> tuple[Row, dict[str, Any] | None]:
+        """The row, and its document where anybody looks at that."""
+        row, wanted = fetch(), self.request.headers.get("if-match", "")
+        if not wanted and not self.is_rehearsal:
+            return row, None
+        self.hold(row)
+        row = fetch()
+        before = dict(document(row).data)
+        refuse_changed(wanted, tag_of(before, self.moving))
+        return row, before
+
+    # ------------------------------------------------------------ errors
 
     def handle_exception(self, exc: Exception) -> Any:
         """One shape for every error; a bug goes on to where bugs are answered."""
@@ -120,12 +202,20 @@ class ApiView(APIView):
             return {"WWW-Authenticate": self.get_authenticate_header(self.request)}
         if isinstance(exc, exceptions.MethodNotAllowed):
             return {"Allow": ", ".join(self.allowed_methods)}
+        if isinstance(exc, exceptions.Throttled):
+            return {"Retry-After": str(int(exc.wait or 1))}
         return {}
 
 
 def created(body: Mapping[str, Any], address: str) -> HttpResponse:
     """201 with the address of what was made."""
     return Response(body, status=HTTPStatus.CREATED, headers={"Location": address})
+
+
+def _valid(reader: Serializer) -> dict[str, Any]:
+    if reader.is_valid():
+        return dict(reader.validated_data)
+    raise Invalid(dict(_flat("", reader.errors)))
 
 
 def _of_framework(exc: Exception) -> Problem | None:

@@ -1,0 +1,182 @@
+"""How views say what they take and give, and what the OpenAPI document says for all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiResponse, extend_schema, inline_serializer
+from rest_framework import serializers
+
+from console.api.fields import Body, Document, Query
+from console.api.paging import DEFAULT_LIMIT, MAX_CURSOR_CHARS, MAX_LIMIT
+
+View = TypeVar("View", bound=Callable[..., Any])
+Shape = type[serializers.Serializer]
+
+
+class Page(Query):
+    """Which part of a list."""
+
+    limit = serializers.IntegerField(
+        min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT, help_text="Rows of the page."
+    )
+    after = serializers.CharField(
+        default="", max_length=MAX_CURSOR_CHARS, help_text="`next_cursor` of the page before."
+    )
+
+
+class Rehearsed(Query):
+    """Whether to act at all."""
+
+    dry_run = serializers.BooleanField(
+        default=False, help_text="Answer what would change, and change nothing."
+    )
+
+
+class Change(Document):
+    pointer = serializers.CharField(help_text="JSON pointer of the field.")
+    before = serializers.JSONField(allow_null=True)
+    after = serializers.JSONField(allow_null=True)
+
+
+class Rehearsal(Document):
+    """The answer to `?dry_run=true`: the object before and after, and every field that differs."""
+
+    dry_run = serializers.BooleanField()
+    before = serializers.DictField(allow_null=True)
+    after = serializers.DictField(allow_null=True)
+    changes = Change(many=True)
+
+
+class Noun(AutoSchema):
+    """Groups operations by noun: every module of this package has one."""
+
+    def get_tags(self) -> list[str]:
+        return [type(self.view).__module__.rpartition(".")[2]]
+
+
+class Closed(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """Bodies take no field beside their own, and the document says so."""
+
+    target_class = Body
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        found = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        return {**found, "additionalProperties": False}
+
+
+def listed(name: str, row: Shape, query: type[Page] = Page) -> Callable[[View], View]:
+    """`GET` of a list. `name` is the operation's id, such as `list_tenants`."""
+    page = inline_serializer(
+        f"{row.__name__.removesuffix('Document')}Page",
+        {
+            "data": row(many=True),
+            "has_more": serializers.BooleanField(),
+            "next_cursor": serializers.CharField(allow_null=True),
+        },
+    )
+    return _declared(name, query, responses=page)
+
+
+def shown(name: str, document: Shape | Any, query: type[Query] = Query) -> Callable[[View], View]:
+    """`GET` of one object, or of a report."""
+    return _declared(name, query, responses=document)
+
+
+def made(
+    name: str, body: Any, document: Shape, query: type[Query] = Query, status: int = 201
+) -> Callable[[View], View]:
+    """`POST` that makes something."""
+    responses: dict[int, Any] = {status: document}
+    if issubclass(query, Rehearsed):
+        responses[200] = Rehearsal
+    return _declared(name, query, request=body, responses=responses)
+
+
+def changed(name: str, body: Any, document: Shape, query: type[Query] = Query) -> Callable[[View], View]:
+    """`PATCH`, `PUT`, or a verb: the object afterwards is the answer."""
+    return _declared(name, query, request=body, responses=document)
+
+
+def gone(name: str, query: type[Query] = Query) -> Callable[[View], View]:
+    """`DELETE`"""
+    responses: dict[int, Any] = {204: OpenApiResponse(description="It is gone.")}
+    if issubclass(query, Rehearsed):
+        responses[200] = Rehearsal
+    return _declared(name, query, request=None, responses=responses)
+
+
+def _declared(name: str, query: type[Query], **said: Any) -> Callable[[View], View]:
+    def declare(view: View) -> View:
+        declared = extend_schema(operation_id=name, parameters=[query], **said)(view)
+        declared.query = query
+        return cast(View, declared)
+
+    return declare
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """The document. Made once: it follows from the code alone."""
+    found: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    return found
+
+
+# ---------------------------------------------------------------- what holds for every operation
+
+_IF_MATCH = {
+    "in": "header",
+    "name": "If-Match",
+    "schema": {"type": "string", "pattern": r'^(\*|"[!#-~]*")$'},
+    "description": "The `ETag` you read. Refused with 412 when the object is another one by now.",
+}
+_IDEMPOTENCY = {
+    "in": "header",
+    "name": "Idempotency-Key",
+    "schema": {"type": "string", "pattern": r'^"[!#-~]{1,255}"$'},
+    "description": "Asked twice with the same key, it is done once; kept for 24 hours.",
+}
+_PROBLEM = {
+    "description": "Refused, or failed.",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+
+
+def for_every_operation(result: dict[str, Any], generator: Any, **others: Any) -> dict[str, Any]:
+    """A hook of drf-spectacular: problems, headers, and the second shape of what may be rehearsed."""
+    result["components"]["schemas"].update(_problem_shapes())
+    for path, operations in result["paths"].items():
+        for method, operation in operations.items():
+            _complete(path, method, operation)
+    return result
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    operation["responses"]["default"] = _PROBLEM
+    parameters = operation.setdefault("parameters", [])
+    names = {parameter["name"] for parameter in parameters}
+    if method == "post":
+        parameters.append(_IDEMPOTENCY)
+    if method in ("patch", "put", "delete"):
+        parameters.append(_IF_MATCH)
+    if "dry_run" in names and method in ("patch", "put"):
+        _or_rehearsal(operation["responses"]["200"]["content"]["application/json"])
+
+
+def _or_rehearsal(content: dict[str, Any]) -> None:
+    content["schema"] = {"anyOf": [content["schema"], {"$ref": "#/components/schemas/Rehearsal"}]}
+
+
+def _problem_shapes() -> dict[str, Any]:
+    text, whole = {"type": "string"}, {"type": "integer"}
+    names = ("type", "title", "detail", "instance", "code", "request_id")
+    problem = {name: text for name in names} | {"status": whole}
+    complaint = {"type": "object", "properties": {"pointer": text, "detail": text}}
+    problem["errors"] = {"type": "array", "items": {**complaint, "required": ["pointer", "detail"]}}
+    return {"Problem": {"type": "object", "properties": problem, "required": [*names, "status"]}}
