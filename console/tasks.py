@@ -6,6 +6,7 @@ from celery import shared_task
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
+from console.api.once import forget_old
 from console.celery import app
 from serving.control import expiry
 from serving.control.task_outbox import TaskOutbox, dispatch_due
@@ -25,7 +26,8 @@ def expire_keys() -> int:
 @shared_task
 def prune() -> dict[str, int]:
     SessionStore.clear_expired()
-    return expiry.prune(timezone.now())
+    now = timezone.now()
+    return {**expiry.prune(now), "answers": forget_old(now)}
 
 
 def _send(task: TaskOutbox) -> None:

@@ -84,7 +84,7 @@ def _key_of(token: str) -> ApiKey | None:
         return None
     key_id, secret = parsed
     with all_tenants("the key says whose request this is"):
-        key = ApiKey.objects.select_related("tenant").filter(pk=key_id).first()
+        key = ApiKey.objects.select_related("tenant", "creator").filter(pk=key_id).first()
     # Digested also for a key that is not there: the time of a refusal tells nobody which ids exist.
     digest = digest_secret(secret, settings.KEY_PEPPER)
     known = bytes(key.digest) if key is not None else bytes(len(digest))

@@ -14,10 +14,10 @@ class PreconditionFailed(DomainError):
 class InProgress(Conflict):
     """The first request with this `Idempotency-Key` is still being answered."""
 
-    code = "idempotency_in_progress"
+    code = "request_in_flight"
 
 
 class Mismatch(Invalid):
     """The `Idempotency-Key` was used for another request."""
 
-    code = "idempotency_mismatch"
+    code = "idempotency_key_reused"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.generators import SchemaGenerator
@@ -90,7 +90,7 @@ def shown(name: str, document: Shape | Any, query: type[Query] = Query) -> Calla
 
 
 def made(
-    name: str, body: Any, document: Shape, query: type[Query] = Query, status: int = 201
+    name: str, body: Shape | None, document: Any, query: type[Query] = Query, status: int = 201
 ) -> Callable[[View], View]:
     """`POST` that makes something."""
     responses: dict[int, Any] = {status: document}
@@ -99,7 +99,7 @@ def made(
     return _declared(name, query, request=body, responses=responses)
 
 
-def changed(name: str, body: Any, document: Shape, query: type[Query] = Query) -> Callable[[View], View]:
+def changed(name: str, body: Shape, document: Shape, query: type[Query] = Query) -> Callable[[View], View]:
     """`PATCH`, `PUT`, or a verb: the object afterwards is the answer."""
     return _declared(name, query, request=body, responses=document)
 
@@ -114,9 +114,10 @@ def gone(name: str, query: type[Query] = Query) -> Callable[[View], View]:
 
 def _declared(name: str, query: type[Query], **said: Any) -> Callable[[View], View]:
     def declare(view: View) -> View:
-        declared = extend_schema(operation_id=name, parameters=[query], **said)(view)
+        declared: Any = extend_schema(operation_id=name, parameters=[query], **said)(view)
         declared.query = query
-        return cast(View, declared)
+        declared.takes_body = said.get("request") is not None
+        return declared
 
     return declare
 
@@ -174,9 +175,10 @@ def _or_rehearsal(content: dict[str, Any]) -> None:
 
 
 def _problem_shapes() -> dict[str, Any]:
-    text, whole = {"type": "string"}, {"type": "integer"}
+    text: dict[str, Any] = {"type": "string"}
+    whole: dict[str, Any] = {"type": "integer"}
     names = ("type", "title", "detail", "instance", "code", "request_id")
-    problem = {name: text for name in names} | {"status": whole}
+    problem = dict.fromkeys(names, text) | {"status": whole}
     complaint = {"type": "object", "properties": {"pointer": text, "detail": text}}
     problem["errors"] = {"type": "array", "items": {**complaint, "required": ["pointer", "detail"]}}
     return {"Problem": {"type": "object", "properties": problem, "required": [*names, "status"]}}

@@ -9,13 +9,13 @@ import msgspec
 from django.http import HttpResponse
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.fields import Body
+from console.api.fields import Body, Number, Text, Whole
 from console.api.paging import page_of
+from console.api.schema import Page, made, shown
 from console.api.views import ApiView, created
 from serving.control.catalog.models import Version
 from serving.control.tuning.access import access_tuned_version, access_tuning, visible_tunings
@@ -28,9 +28,9 @@ from tenants.roles import Right
 
 
 class ToleranceBody(Body):
-    min_cosine = serializers.FloatField(required=False, allow_null=True)
-    max_error = serializers.FloatField(required=False, allow_null=True)
-    min_label_agreement = serializers.FloatField(required=False, allow_null=True)
+    min_cosine = Number(required=False, allow_null=True)
+    max_error = Number(required=False, allow_null=True)
+    min_label_agreement = Number(required=False, allow_null=True)
 
 
 class TuningBody(Body):
@@ -38,26 +38,28 @@ class TuningBody(Body):
 
     tolerance = ToleranceBody(required=False)
     goal = serializers.ChoiceField(choices=GOALS, required=False)
-    device = serializers.CharField(max_length=16, required=False)
-    texts = serializers.ListField(child=serializers.CharField(trim_whitespace=False), required=False)
+    device = Text(max_length=16, required=False)
+    texts = serializers.ListField(
+        child=Text(trim_whitespace=False, allow_blank=True, max_length=None), required=False
+    )
     inputs = serializers.ListField(child=serializers.DictField(), required=False)
     candidates = serializers.ListField(child=serializers.DictField(), required=False)
 
 
 class ApplyBody(Body):
-    candidate = serializers.IntegerField(min_value=0, max_value=1000)
+    candidate = Whole(max_value=1000)
 
 
 class VersionTunings(ApiView):
     """`/versions/{id}/tunings`"""
 
-    @extend_schema(responses=OpenApiTypes.OBJECT)
+    @shown("list_tunings", OpenApiTypes.OBJECT, Page)
     def get(self, request: Request, version_id: str) -> Response:
         version = access_tuned_version(self.actor, version_id)
         rows = visible_tunings(self.actor).filter(version=version)
-        return Response(page_of(rows, request.query_params, document))
+        return Response(page_of(rows, document, limit=self.asked["limit"], after=self.asked["after"]))
 
-    @extend_schema(request=TuningBody, responses={201: OpenApiTypes.OBJECT})
+    @made("request_tuning", TuningBody, OpenApiTypes.OBJECT)
     def post(self, request: Request, version_id: str) -> HttpResponse:
         version = access_tuned_version(self.actor, version_id, Right.MANAGE_MODELS)
         values = self.read(TuningBody)
@@ -74,7 +76,7 @@ class VersionTunings(ApiView):
 class Tuning(ApiView):
     """`/tunings/{id}`"""
 
-    @extend_schema(responses=OpenApiTypes.OBJECT)
+    @shown("get_tuning", OpenApiTypes.OBJECT)
     def get(self, request: Request, tuning_id: str) -> Response:
         return Response(document(access_tuning(self.actor, tuning_id)))
 
@@ -82,7 +84,7 @@ class Tuning(ApiView):
 class CancelTuning(ApiView):
     """`/tunings/{id}/cancel`"""
 
-    @extend_schema(request=None, responses=OpenApiTypes.OBJECT)
+    @made("cancel_tuning", None, OpenApiTypes.OBJECT, status=200)
     def post(self, request: Request, tuning_id: str) -> Response:
         run = access_tuning(self.actor, tuning_id, Right.MANAGE_MODELS)
         cancel_tuning(by=self.actor, run=run)
@@ -92,7 +94,7 @@ class CancelTuning(ApiView):
 class ApplyTuning(ApiView):
     """`/tunings/{id}/apply`"""
 
-    @extend_schema(request=ApplyBody, responses={201: OpenApiTypes.OBJECT})
+    @made("apply_tuning", ApplyBody, OpenApiTypes.OBJECT)
     def post(self, request: Request, tuning_id: str) -> HttpResponse:
         run = access_tuning(self.actor, tuning_id, Right.MANAGE_MODELS)
         index = self.read(ApplyBody)["candidate"]

@@ -18,7 +18,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from console.api.authentication import SignedIn
+from console.api.authentication import ByKey, SignedIn
 from console.api.conditions import refuse_changed, tag_of
 from console.api.fields import Query
 from console.api.once import once
@@ -66,7 +66,7 @@ class ApiView(APIView):
     """Base of every view here. The actor is the pages' own: one set of rights for both."""
 
     content_negotiation_class = AlwaysJson
-    authentication_classes = [SignedIn]
+    authentication_classes = [ByKey, SignedIn]
     parser_classes = [BoundedJson]
     throttle_classes = [PerAccount]
     moving: ClassVar[tuple[str, ...]] = ()
@@ -92,6 +92,8 @@ class ApiView(APIView):
         # Not the tenant chosen in the console: an address means the same whatever somebody looks at there.
         self.scope.enter_context(scope_of(self.actor))
         self.asked = self._asked(request)
+        if not getattr(self._view(request), "takes_body", True) and request.data:
+            raise Invalid({"": "This takes no body."})
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer = super().finalize_response(request, response, *args, **kwargs)
@@ -111,9 +113,11 @@ class ApiView(APIView):
 
     def _asked(self, request: Request) -> dict[str, Any]:
         """What stands behind the question mark. A mistyped `dry_run` must not become the real thing."""
-        view = getattr(self, (request.method or "").lower(), None)
-        query: type[Query] = getattr(view, "query", Query)
+        query: type[Query] = getattr(self._view(request), "query", Query)
         return _valid(query(data=request.query_params.dict()))
+
+    def _view(self, request: Request) -> Any:
+        return getattr(self, (request.method or "").lower(), None)
 
     @property
     def is_rehearsal(self) -> bool:
@@ -124,9 +128,7 @@ class ApiView(APIView):
     def rows(self, rows: QuerySet[Row], document: Shape, order: Order = NEWEST) -> Response:
         """A page of a list."""
         limit, after = self.asked["limit"], self.asked["after"]
-        return Response(
-            page_of(rows, lambda row: document(row).data, limit=limit, after=after, order=order)
-        )
+        return Response(page_of(rows, lambda row: document(row).data, limit=limit, after=after, order=order))
 
     def one(self, row: Any, document: Shape, status: int = HTTPStatus.OK, **headers: str) -> Response:
         body = dict(document(row).data)
@@ -203,7 +205,7 @@ class ApiView(APIView):
         if isinstance(exc, exceptions.MethodNotAllowed):
             return {"Allow": ", ".join(self.allowed_methods)}
         if isinstance(exc, exceptions.Throttled):
-            return {"Retry-After": str(int(exc.wait or 1))}
+            return {"Retry-After": str(int(getattr(exc, "wait", None) or 1))}
         return {}
 
 

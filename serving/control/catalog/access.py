@@ -44,6 +44,28 @@ def access_version_number(actor: Actor, name: str, number: int, right: Right = R
     return version
 
 
+def visible_versions(actor: Actor) -> QuerySet[Version]:
+    """Versions of the models the actor sees, with what a document of one names."""
+    related = ("model", "artifact", "fallback_version__model", "fallback_model")
+    return Version.objects.select_related(*related).filter(model__in=visible_models(actor))
+
+
+def access_version(actor: Actor, version_id: str, right: Right = Right.VIEW) -> Version:
+    version = visible_versions(actor).filter(pk=version_id).first()
+    if version is None:
+        raise NotFound("version")
+    _require(actor, right)
+    return version
+
+
+def access_model_by_id(actor: Actor, model_id: str, right: Right = Right.VIEW) -> Model:
+    model = visible_models(actor).filter(pk=model_id).first()
+    if model is None:
+        raise NotFound("model")
+    _require(actor, right)
+    return model
+
+
 def _require(actor: Actor, right: Right) -> None:
     """Seeing a model is all that viewing needs; every other right over it is the platform's."""
     if right is not Right.VIEW:

@@ -196,4 +196,4 @@ def test_writing_needs_the_csrf_token(world: World, version: Version) -> None:
 def test_whoever_is_not_signed_in_is_told_how(world: World, version: Version) -> None:
     answer = world.client("anonymous").get(listed(version))
     assert (answer.status_code, answer.json()["code"]) == (401, "not_signed_in")
-    assert answer["www-authenticate"] == "Session"
+    assert answer["www-authenticate"] == "Bearer"

@@ -1,0 +1,125 @@
+"""API keys. The token is in the answer to its making, and in no other answer ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.fields import Body, Document, Moment, Ref, Text
+from console.api.readable import readable
+from console.api.schema import Page, listed, made, shown
+from console.api.views import ApiView
+from tenants.access import access_key, access_tenant
+from tenants.actions.keys import MAX_ALLOWED_MODELS, create_key, revoke_key
+from tenants.models import ApiKey
+from tenants.roles import KEY_SCOPES, Right
+
+STATES = ("active", "revoked", "expired")
+
+
+class KeyDocument(Document):
+    id = serializers.CharField()
+    tenant = Ref("tnt_")
+    name = serializers.CharField()
+    display = serializers.CharField(help_text="What may be shown of the token.")
+    scopes = serializers.ListField(child=serializers.CharField())
+    allowed_models = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    state = serializers.ChoiceField(choices=STATES)
+    expires_at = Moment(allow_null=True)
+    revoked_at = Moment(allow_null=True)
+    last_used_at = Moment(allow_null=True)
+    created_at = Moment()
+    created_by = serializers.CharField()
+
+
+class NewKeyDocument(KeyDocument):
+    token = serializers.CharField(
+        allow_null=True, help_text="Shown once; null when the answer is a replay of an Idempotency-Key."
+    )
+
+
+class KeyBody(Body):
+    name = Text(max_length=100)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(KEY_SCOPES)),
+        default=["infer"],
+        min_length=1,
+        max_length=16,
+    )
+    allowed_models = serializers.ListField(
+        child=Text(max_length=100),
+        allow_null=True,
+        required=False,
+        min_length=1,
+        max_length=MAX_ALLOWED_MODELS,
+        help_text="Names of models; absent or null allows every model of the tenant.",
+    )
+    expires_at = Moment(allow_null=True, required=False)
+
+
+class KeyQuery(Page):
+    tenant = serializers.CharField(required=False, max_length=40)
+
+
+class Keys(ApiView):
+    """`/keys`"""
+
+    @listed("list_keys", KeyDocument, KeyQuery)
+    def get(self, request: Request) -> Response:
+        """Keys of every tenant you may see, the newest first."""
+        rows = ApiKey.objects.select_related("tenant")
+        ids = readable(self.actor, Right.VIEW)
+        if ids is not None:
+            rows = rows.filter(tenant_id__in=ids)
+        if "tenant" in self.asked:
+            rows = rows.filter(tenant_id=self.asked["tenant"])
+        return self.rows(rows, KeyDocument)
+
+
+class TenantKeys(ApiView):
+    """`/tenants/{id}/keys`"""
+
+    @listed("list_tenant_keys", KeyDocument)
+    def get(self, request: Request, tenant_id: str) -> Response:
+        """Keys of one tenant, the newest first."""
+        tenant = access_tenant(self.actor, tenant_id)
+        return self.rows(ApiKey.objects.select_related("tenant").filter(tenant=tenant), KeyDocument)
+
+    @made("create_key", KeyBody, NewKeyDocument)
+    def post(self, request: Request, tenant_id: str) -> Response:
+        """Make a key. Its token is in this answer and nowhere else."""
+        tenant = access_tenant(self.actor, tenant_id, Right.MANAGE_KEYS)
+        values = self.read(KeyBody)
+
+        def act() -> ApiKey:
+            key, token = create_key(by=self.actor, tenant=tenant, **values)
+            key.token = token  # type: ignore[attr-defined]
+            return key
+
+        return self.make(act, NewKeyDocument, lambda key: reverse("api_key", args=[key.pk]))
+
+
+class OneKey(ApiView):
+    """`/keys/{id}`"""
+
+    @shown("get_key", KeyDocument)
+    def get(self, request: Request, key_id: str) -> Response:
+        """One key, without its secret."""
+        return self.one(access_key(self.actor, key_id), KeyDocument)
+
+
+class RevokeKey(ApiView):
+    """`/keys/{id}/revoke`"""
+
+    @made("revoke_key", None, KeyDocument, status=200)
+    def post(self, request: Request, key_id: str) -> Response:
+        """Refuse the key on every gateway within a second, for ever."""
+
+        def act(key: ApiKey) -> Any:
+            return revoke_key(by=self.actor, key=key)
+
+        return self.change(lambda: access_key(self.actor, key_id, Right.MANAGE_KEYS), act, KeyDocument)
