@@ -162,6 +162,25 @@ class DeploymentEntry(Frozen, frozen=True, tag="deployment"):
     id: str
     model: str
     replicas: tuple[ReplicaSpec, ...] = ()
+    device_classes: dict[str, str] = {}
+    """Replica id → what is charged for its device (`cpu`, `nvidia-h200`); no reason to start a worker anew."""
+
+
+class PriceEntry(Frozen, frozen=True, tag="price"):
+    """Key: price id. What using the platform costs from a moment on; `serving.prices` says which one binds."""
+
+    id: str
+    model: str = ""
+    """Name of the one model it is for; empty for all."""
+    device_class: str = ""
+    """The one class it is for; empty for all."""
+    effective_from: float = 0.0
+    """Start of a minute."""
+    micro_per_device_hour: int = 0
+    micro_per_million_tokens: int = 0
+    micro_per_thousand_requests: int = 0
+    is_end: bool = False
+    """From then on this scope has no price of its own."""
 
 
 class ValidationEntry(Frozen, frozen=True, tag="validation"):
@@ -209,6 +228,7 @@ ConfigBody = (
     | ProfileEntry
     | BindingEntry
     | DeploymentEntry
+    | PriceEntry
     | ValidationEntry
     | TuningEntry
 )
@@ -243,6 +263,8 @@ class UsageRow(Frozen, frozen=True):
     tokens: int = 0
     device_us: int = 0
     cost_micro: int = 0
+    cancelled_us: int = 0
+    """Part of `device_us`: spent on requests whose client left before the answer."""
 
 
 class UsageReport(Frozen, frozen=True, tag="usage"):
@@ -280,9 +302,12 @@ class EventReport(Frozen, frozen=True, tag="event"):
 
 class DeviceInfo(Frozen, frozen=True):
     name: str
+    """`cpu`, `cuda:0`, …"""
     kind: Literal["cpu", "cuda"]
     memory_bytes: int
     cores: int = 0
+    product: str = ""
+    """What the maker calls it: `NVIDIA H200`."""
 
 
 class HostReport(Frozen, frozen=True, tag="host"):

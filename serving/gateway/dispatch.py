@@ -107,6 +107,7 @@ class Dispatcher:
     def abandon(self, pending: Pending) -> None:
         """The client is gone: cancel what can be cancelled, account what ran."""
         if pending.is_open:
+            pending.is_cancelled = True
             self._give_up(pending, ClientClosedRequest("the client is gone"))
 
     async def watch_deadlines(self) -> None:

@@ -73,6 +73,7 @@ class Gateway:
             self._tokenisers,
             self._metrics,
             self._usage,
+            self._snapshot.prices,
             max_body_bytes=settings.max_body_bytes,
             share=1.0 / settings.count,
             spans=None if tracing is None else RequestSpans(tracing),

@@ -39,6 +39,7 @@ from serving.gateway.sse import StreamShape
 from serving.gateway.tokenise import Tokenisers
 from serving.gateway.usage import Usage
 from serving.gateway.visit import Visit
+from serving.prices import PriceTable, Rates
 from serving.wire import Stages
 
 DEADLINE_HEADER = b"x-tidegate-deadline-ms"
@@ -88,6 +89,7 @@ class Inference:
         tokenisers: Tokenisers,
         metrics: Metrics,
         usage: Usage,
+        prices: PriceTable,
         *,
         max_body_bytes: int,
         share: float = 1.0,
@@ -105,6 +107,7 @@ class Inference:
         self._tokenisers = tokenisers
         self._metrics = metrics
         self._usage = usage
+        self._prices = prices
         self._share = share
         self._gates: dict[str, TenantGate] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -294,12 +297,14 @@ class Inference:
         lane, payload = pending.lane, visit.payload
         assert payload is not None
         stages = answer.result.stages
-        times = spent(stages, visit.elapsed_us())
+        now = time.time()
+        parts = self._rates(pending, now).answer_parts(stages.device_us, payload.tokens)
+        times = spent(stages, visit.elapsed_us(), parts)
         lane.series.answered(
-            stages, times.gateway_us, times.total_us, payload.rows, payload.tokens, first_chunk_us
+            stages, times.gateway_us, times.total_us, payload.rows, payload.tokens, first_chunk_us, parts
         )
-        used = self._usage.of(lane, pending.key_id, time.time())
-        used.count_answer(payload.rows, payload.tokens, stages.device_us)
+        used = self._usage.of(lane, pending.key_id, now)
+        used.count_answer(payload.rows, payload.tokens, stages.device_us, parts)
         if visit.is_recorded and self.spans is not None:
             self.spans.answered(visit, answer, times, first_chunk_us)
         if visit.fallback is not None:
@@ -326,8 +331,16 @@ class Inference:
 
     def _account_late(self, pending: Pending, stages: Stages) -> None:
         """Device time of a request that failed or that nobody waits for: it was used all the same."""
-        pending.lane.series.used(stages.device_us)
-        self._usage.of(pending.lane, pending.key_id, time.time()).add_device_time(stages.device_us)
+        now = time.time()
+        parts = self._rates(pending, now).device_parts(stages.device_us)
+        pending.lane.series.used(stages.device_us, parts)
+        used = self._usage.of(pending.lane, pending.key_id, now)
+        used.add_device_time(stages.device_us, parts, is_cancelled=pending.is_cancelled)
+
+    def _rates(self, pending: Pending, now: float) -> Rates:
+        """What binds where and when the request ran."""
+        version = pending.lane.version
+        return self._prices.rates(pending.replica_id, version.model, version.price_micro_per_device_hour, now)
 
 
 def check_media(headers: dict[bytes, bytes]) -> None:

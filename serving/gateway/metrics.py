@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from serving.contract import SlaClass
+from serving.prices import PARTS_PER_MICRO
 from serving.telemetry.frames import STAGES, STREAM_STAGES, Series
 from serving.telemetry.histogram import Histogram
 from serving.wire import Stages
 
 MAX_SERIES = 4096
 OTHER = "other"
-_US_PER_HOUR = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ class Counts:
     tokens: int = 0
     device_us: int = 0
     cost_micro: int = 0
+    cost_parts: int = 0
+    """What is not yet in `cost_micro`."""
     shared: int = 0
     executed_us: int = 0
     """Execution of each answer's batch, and what was predicted of it; streams left out."""
@@ -71,6 +73,7 @@ class Counts:
         self.tokens += other.tokens
         self.device_us += other.device_us
         self.cost_micro += other.cost_micro
+        self.cost_parts += other.cost_parts
         self.shared += other.shared
         self.executed_us += other.executed_us
         self.predicted_us += other.predicted_us
@@ -90,12 +93,11 @@ class Counts:
 class SeriesRecorder:
     """One tenant × model × version × endpoint × class of this gateway."""
 
-    __slots__ = ("_cost_rest", "labels", "pending", "price_micro_per_hour", "target_us", "total", "window")
+    __slots__ = ("_cost_rest", "labels", "pending", "target_us", "total", "window")
 
     def __init__(self, labels: SeriesLabels) -> None:
         self.labels = labels
         self.target_us = 0
-        self.price_micro_per_hour = 0
         self.pending = 0
         """Requests of this series in flight now."""
         self.window = Counts()
@@ -110,6 +112,7 @@ class SeriesRecorder:
         rows: int,
         tokens: int,
         first_chunk_us: int | None = None,
+        cost_parts: int = 0,
     ) -> None:
         """One good answer: its stages (microseconds) and what it used; the promise is about its beginning."""
         window = self.window
@@ -117,6 +120,7 @@ class SeriesRecorder:
         window.rows += rows
         window.tokens += tokens
         window.device_us += stages.device_us
+        window.cost_parts += cost_parts
         if (total_us if first_chunk_us is None else first_chunk_us) <= self.target_us:
             window.kept += 1
         if stages.batch_requests > 1:
@@ -151,24 +155,22 @@ class SeriesRecorder:
         failed = self.window.failed
         failed[code] = failed.get(code, 0) + 1
 
-    def used(self, device_us: int) -> None:
+    def used(self, device_us: int, cost_parts: int = 0) -> None:
         """Device time of a request that was not answered."""
         self.window.device_us += device_us
+        self.window.cost_parts += cost_parts
 
     def take(self) -> Series | None:
         """What was counted since the last take, None when nothing was and nothing is in flight."""
         window = self.window
         if window.is_empty and not self.pending:
             return None
-        window.cost_micro = self._cost_of(window.device_us)
+        # The rest below a micro-unit is carried over, so that sums stay exact.
+        whole, self._cost_rest = divmod(window.cost_parts + self._cost_rest, PARTS_PER_MICRO)
+        window.cost_micro, window.cost_parts = whole, 0
         self.window = Counts()
         self.total.merge(window)
         return self._series(window)
-
-    def _cost_of(self, device_us: int) -> int:
-        """Micro-units; the rest below one is carried over, so that sums stay exact."""
-        cost, self._cost_rest = divmod(device_us * self.price_micro_per_hour + self._cost_rest, _US_PER_HOUR)
-        return cost
 
     def _series(self, window: Counts) -> Series:
         labels = self.labels
@@ -212,7 +214,6 @@ class Metrics:
         endpoint: str,
         sla_class: SlaClass,
         target_us: int = 0,
-        price_micro_per_hour: int = 0,
     ) -> SeriesRecorder:
         labels = SeriesLabels(tenant_id, model, version_id, endpoint, sla_class)
         recorder = self._recorders.get(labels)
@@ -221,7 +222,6 @@ class Metrics:
                 labels = SeriesLabels(OTHER, OTHER, "", endpoint, "standard")
             recorder = self._recorders.setdefault(labels, SeriesRecorder(labels))
         recorder.target_us = target_us
-        recorder.price_micro_per_hour = price_micro_per_hour
         return recorder
 
     def unrouted(self, tenant_id: str, endpoint: str) -> SeriesRecorder:
@@ -239,4 +239,5 @@ class Metrics:
             whole = Counts()
             whole.merge(recorder.total)
             whole.merge(recorder.window)
+            whole.cost_micro += (whole.cost_parts + recorder._cost_rest) // PARTS_PER_MICRO
             yield recorder, whole

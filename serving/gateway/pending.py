@@ -62,6 +62,7 @@ class Pending:
         "deaths",
         "expires",
         "id",
+        "is_cancelled",
         "is_open",
         "key_id",
         "lane",
@@ -108,6 +109,8 @@ class Pending:
         self.deaths = 0
         self.is_open = True
         """No outcome yet. Afterwards only what it used still counts."""
+        self.is_cancelled = False
+        """The client left first: what it used is settled as cancelled."""
         self.late_policy: LatePolicy = lane.profile.late_policy
         """What the worker is told; `refuse` where something else can answer instead of a late answer."""
         self.replica: Replica | None = None
@@ -118,6 +121,11 @@ class Pending:
         self.slot = 0
         """Where the deadline wheel keeps it."""
         self.traceparent = ""
+
+    @property
+    def replica_id(self) -> str:
+        """Where it ran last; empty before it was sent."""
+        return "" if self.replica is None else self.replica.spec.id
 
     @property
     def has_begun(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from serving.gateway.routing import Lane
+from serving.prices import PARTS_PER_UNIT
 from serving.wire import Stages
 
 # One formatting operation per answer; a list of header pairs costs three times as much.
@@ -27,19 +28,26 @@ _INTERRUPTED = b"x-tidegate-interrupted-ms: %.3f\r\n"
 
 
 class Spent(NamedTuple):
-    """Time as the gateway saw it, microseconds."""
+    """Time as the gateway saw it, microseconds, and what the request costs."""
 
     gateway_us: int
     total_us: int
+    cost_parts: int = 0
+    """`serving.prices.PARTS_PER_UNIT` of them are one unit of the currency."""
+
+    @property
+    def cost(self) -> float:
+        """In units of the currency."""
+        return self.cost_parts / PARTS_PER_UNIT
 
 
-def spent(stages: Stages, total_us: int) -> Spent:
+def spent(stages: Stages, total_us: int, cost_parts: int = 0) -> Spent:
     """`total_us` is measured here; the worker's parts are taken as they are."""
     in_worker_us = (
         stages.queue_us + stages.batch_wait_us + stages.execute_us + stages.interrupted_us + stages.post_us
     )
     total_us = max(total_us, in_worker_us)
-    return Spent(total_us - in_worker_us, total_us)
+    return Spent(total_us - in_worker_us, total_us, cost_parts)
 
 
 def receipt_lines(request_id: str, lane: Lane, stages: Stages, spent: Spent) -> bytes:
@@ -56,7 +64,7 @@ def receipt_lines(request_id: str, lane: Lane, stages: Stages, spent: Spent) -> 
         stages.batch_rows,
         stages.close.encode(),
         stages.device_us / 1000,
-        stages.device_us * lane.price_per_us,
+        spent.cost_parts / PARTS_PER_UNIT,
         stages.predicted_us / 1000,
     )
     return lines + _INTERRUPTED % (stages.interrupted_us / 1000) if stages.interrupted_us else lines

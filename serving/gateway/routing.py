@@ -37,7 +37,6 @@ class Lane:
         "model",
         "model_json",
         "number_header",
-        "price_per_us",
         "profile",
         "rank",
         "refuses_late",
@@ -67,8 +66,6 @@ class Lane:
         self.target_us = round(profile.target_p95_ms * 1000)
         self.max_wait_us = round(profile.max_wait_ms * 1000)
         self.refuses_late = profile.late_policy == "refuse"
-        self.price_per_us = version.price_micro_per_device_hour / 3.6e9 / 1e6
-        """Currency units for one microsecond of device time."""
         cost = version.cost
         self._base_us = 0.0 if cost is None else cost.a_ms * 1000
         self._row_us = UNMEASURED_US_PER_ROW if cost is None else cost.b_ms_per_row * 1000
@@ -179,7 +176,6 @@ class Router:
             endpoint,
             profile.sla_class,
             round(profile.target_p95_ms * 1000),
-            version.price_micro_per_device_hour,
         )
         return Lane(tenant_id, version, profile, series)
 

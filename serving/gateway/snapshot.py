@@ -15,13 +15,15 @@ from serving.contract import (
     DeploymentEntry,
     KeyEntry,
     ModelEntry,
+    PriceEntry,
     ProfileEntry,
     TenantEntry,
     VersionEntry,
 )
+from serving.prices import PriceTable
 from serving.profiles import ProfileTable
 
-KINDS = ("tenant", "key", "model", "version", "profile", "binding", "deployment")
+KINDS = ("tenant", "key", "model", "version", "profile", "binding", "deployment", "price")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,12 @@ class Snapshot:
         self.profiles: dict[str, ProfileEntry] = {}
         self.bindings: dict[str, BindingEntry] = {}
         self.deployments: dict[str, DeploymentEntry] = {}
+        self._prices: dict[str, PriceEntry] = {}
         self.is_loaded = False
         self.generation = 0
         """Goes up with every change."""
         self.profile_table = ProfileTable((), {})
+        self.prices = PriceTable()
         self._tables: dict[str, dict[str, Any]] = {
             "tenant": self.tenants,
             "key": self.keys,
@@ -62,6 +66,7 @@ class Snapshot:
             "profile": self.profiles,
             "binding": self.bindings,
             "deployment": self.deployments,
+            "price": self._prices,
         }
 
     def apply(self, changes: Iterable[ConfigChange]) -> set[str]:
@@ -79,7 +84,17 @@ class Snapshot:
                 table[change.key] = change.body
         if touched & {"profile", "binding"}:
             self.profile_table = ProfileTable(self.bindings.values(), self.profiles)
+        self._reprice(touched)
         return touched
+
+    def _reprice(self, touched: set[str]) -> None:
+        if "price" in touched:
+            self.prices.set_prices(self._prices.values())
+        if "deployment" in touched:
+            classes = {k: v for entry in self.deployments.values() for k, v in entry.device_classes.items()}
+            self.prices.set_classes(classes)
+        if "version" in touched:
+            self.prices.forget_lines()
 
     def models_of(self, grant: Grant) -> list[ModelEntry]:
         """The models this key may use, by name."""

@@ -81,7 +81,7 @@ def receipt(
         "batch_close": stages.close,
         "predicted_ms": stages.predicted_us / 1000,
         "device_ms": stages.device_us / 1000,
-        "cost": round(stages.device_us * lane.price_per_us, 9),
+        "cost": round(spent.cost, 9),
     }
     if stages.interrupted_us:
         facts["interrupted_ms"] = stages.interrupted_us / 1000

@@ -15,10 +15,10 @@ import structlog
 from serving.contract import Report, SlaClass, UsageReport, UsageRow
 from serving.gateway.routing import Lane
 from serving.gateway.usage_journal import COUNTS, Cells, Generation, JournalFile, Slot
+from serving.prices import PARTS_PER_MICRO
 
 log = structlog.get_logger("tidegate.gateway.usage")
 
-_US_PER_HOUR = 3_600_000_000
 MAX_RESTS = 100_000
 ROWS_PER_REPORT = 500
 MAX_REPORTS = 1024
@@ -55,16 +55,17 @@ class Used:
 
     __slots__ = ("_cells",)
 
-    def __init__(self, cells: Cells, price_micro_per_device_hour: int) -> None:
+    def __init__(self, cells: Cells) -> None:
         self._cells = cells
-        cells[6] = price_micro_per_device_hour
 
-    def count_answer(self, rows: int, tokens: int, device_us: int) -> None:
+    def count_answer(self, rows: int, tokens: int, device_us: int, cost_parts: int = 0) -> None:
         cells = self._cells
         cells[0] += 1
         cells[3] += rows
         cells[4] += tokens
         cells[5] += device_us
+        if cost_parts:
+            self._add_cost(cost_parts)
 
     def count_failure(self) -> None:
         self._cells[0] += 1
@@ -74,13 +75,23 @@ class Used:
         self._cells[0] += 1
         self._cells[2] += 1
 
-    def add_device_time(self, device_us: int) -> None:
+    def add_device_time(self, device_us: int, cost_parts: int = 0, *, is_cancelled: bool = False) -> None:
         """Device time of a request that was counted otherwise, or will be."""
         self._cells[5] += device_us
+        if is_cancelled:
+            self._cells[6] += device_us
+        if cost_parts:
+            self._add_cost(cost_parts)
+
+    def _add_cost(self, parts: int) -> None:
+        """Whole micro-units and the rest of one apart: neither can outgrow its cell."""
+        cells = self._cells
+        whole, cells[8] = divmod(cells[8] + parts, PARTS_PER_MICRO)
+        cells[7] += whole
 
     @property
     def counts(self) -> list[int]:
-        """requests, failed, cancelled, rows, tokens, device µs, price."""
+        """requests, failed, cancelled, rows, tokens, device µs, cancelled µs, cost in micro-units, parts of one."""
         return list(self._cells)
 
     @property
@@ -157,7 +168,7 @@ class Usage:
         key = (minute, account)
         used = self._open.get(key)
         if used is None:
-            used = self._open[key] = Used(self._cells(*key), lane.version.price_micro_per_device_hour)
+            used = self._open[key] = Used(self._cells(*key))
         return used
 
     def flush(self) -> None:
@@ -227,7 +238,7 @@ class Usage:
 
     def _row(self, slot: Slot) -> UsageRow:
         minute, tenant_id, key_id, model, version_id, sla_class = slot.identity
-        requests, failed, cancelled, rows, tokens, device_us, price = slot.counts
+        requests, failed, cancelled, rows, tokens, device_us, cancelled_us, cost_micro, parts = slot.counts
         account = Account(tenant_id, key_id, model, version_id, sla_class)  # type: ignore[arg-type]
         return UsageRow(
             minute=int(minute),
@@ -238,13 +249,14 @@ class Usage:
             rows=rows,
             tokens=tokens,
             device_us=device_us,
-            cost_micro=self._cost(account, device_us * price),
+            cost_micro=cost_micro + self._whole(account, parts),
+            cancelled_us=cancelled_us,
         )
 
-    def _cost(self, account: Account, worth: int) -> int:
+    def _whole(self, account: Account, parts: int) -> int:
         """Micro-units; the rest below one goes into the account's next row, so that sums stay exact."""
-        cost, self._rests[account] = divmod(worth + self._rests.get(account, 0), _US_PER_HOUR)
-        return cost
+        whole, self._rests[account] = divmod(parts + self._rests.get(account, 0), PARTS_PER_MICRO)
+        return whole
 
 
 def _found(file: JournalFile) -> Generation | None:

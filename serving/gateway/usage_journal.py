@@ -17,15 +17,19 @@ from typing import NamedTuple
 
 import msgspec
 
+from serving.prices import PARTS_PER_MICRO
+
 SLOT_BYTES = 512
 SLOTS = 4096
 """Accounts × minutes of one generation; more are counted in memory alone."""
-COUNTS = 7
+COUNTS = 9
 """64-bit numbers of a slot: `Used` says which."""
 Cells = memoryview | list[int]
 """The counts of one account: those of a file, or a list where there is none."""
 _HEAD = struct.Struct("<8sqqH")
-_MAGIC = b"tgusage1"
+_MAGIC = b"tgusage2"
+_FORMER_MAGIC, _FORMER_COUNTS = b"tgusage1", 7
+"""Of a release that kept device time and one price per account, and no sum of money."""
 _COUNTS_BYTES = 8 * COUNTS
 _NAME = struct.Struct("<H")
 _NAME_ROOM = SLOT_BYTES - _COUNTS_BYTES - _NAME.size
@@ -63,10 +67,16 @@ class JournalFile:
     def found(self) -> Generation | None:
         """What an earlier process left, None when that is nothing or not ours."""
         magic, number, used, length = _HEAD.unpack_from(self._map)
-        if magic != _MAGIC or not 0 < used <= SLOTS or length > SLOT_BYTES - _HEAD.size:
+        if magic not in (_MAGIC, _FORMER_MAGIC) or not 0 < used <= SLOTS or length > SLOT_BYTES - _HEAD.size:
             return None
         process = self._map[_HEAD.size : _HEAD.size + length].decode()
-        return Generation(process, number, list(self._slots(used)))
+        if magic == _FORMER_MAGIC:
+            slots = [
+                Slot(identity, _converted(counts)) for identity, counts in self._slots(used, _FORMER_COUNTS)
+            ]
+        else:
+            slots = list(self._slots(used, COUNTS))
+        return Generation(process, number, slots)
 
     def begin(self, process: str, number: int) -> None:
         """Forget what was there."""
@@ -89,15 +99,22 @@ class JournalFile:
         self._use(used + 1)  # last, so that a slot is whole when it counts
         return self._view[at : at + _COUNTS_BYTES].cast("q")
 
-    def _slots(self, used: int) -> Iterator[Slot]:
+    def _slots(self, used: int, counts: int) -> Iterator[Slot]:
         for at in range(SLOT_BYTES, SLOT_BYTES * (used + 1), SLOT_BYTES):
-            (length,) = _NAME.unpack_from(self._map, at + _COUNTS_BYTES)
-            start = at + _COUNTS_BYTES + _NAME.size
+            end = at + 8 * counts
+            (length,) = _NAME.unpack_from(self._map, end)
+            start = end + _NAME.size
             identity = msgspec.json.decode(self._map[start : start + length], type=list[str])
-            yield Slot(identity, list(self._view[at : at + _COUNTS_BYTES].cast("q")))
+            yield Slot(identity, list(self._view[at:end].cast("q")))
 
     def _used(self) -> int:
         return int(_HEAD.unpack_from(self._map)[2])
 
     def _use(self, count: int) -> None:
         struct.pack_into("<q", self._map, 16, count)
+
+
+def _converted(counts: list[int]) -> list[int]:
+    """Counts of the former release, whose last one was the price of a device-hour."""
+    *kept, device_us, price = counts
+    return [*kept, device_us, 0, *divmod(device_us * price, PARTS_PER_MICRO)]

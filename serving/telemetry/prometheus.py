@@ -56,6 +56,8 @@ class Totals(Protocol):
     @property
     def device_us(self) -> int: ...
     @property
+    def cost_micro(self) -> int: ...
+    @property
     def failed(self) -> dict[str, int]: ...
     @property
     def executed_us(self) -> int: ...
@@ -120,6 +122,9 @@ class _Once(Collector):
         yield self._counter("tidegate_rows", "Rows answered", lambda c: c.rows)
         yield self._counter("tidegate_tokens", "Tokens answered", lambda c: c.tokens)
         yield self._counter("tidegate_device_seconds", "Device time used", lambda c: c.device_us / 1e6)
+        yield self._counter(
+            "tidegate_cost_units", "Cost in units of the currency", lambda c: c.cost_micro / 1e6
+        )
         yield from self._judgements()
         yield self._closes()
         yield self._pending()

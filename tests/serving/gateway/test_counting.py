@@ -73,7 +73,7 @@ def lane(metrics: Metrics) -> Lane:
         artifact_path="",
         price_micro_per_device_hour=PRICE,
     )
-    series = metrics.series("tnt_a", "m", "mv_a", "infer", "standard", 1000, PRICE)
+    series = metrics.series("tnt_a", "m", "mv_a", "infer", "standard", 1000)
     return Lane("tnt_a", version, ProfileEntry(id="pro_a", name="a"), series)
 
 
@@ -111,8 +111,8 @@ def test_money_is_exact_however_it_is_cut(device_us: list[int], cuts: int) -> No
     one = lane(metrics)
     live = 0
     for index, used_us in enumerate(device_us):
-        usage.of(one, "key_a", 1000.0 + index).add_device_time(used_us)
-        one.series.used(used_us)
+        usage.of(one, "key_a", 1000.0 + index).add_device_time(used_us, used_us * PRICE)
+        one.series.used(used_us, used_us * PRICE)
         if index % cuts == 0:
             usage.flush()
             live += sum(series.cost_micro for series in metrics.take())
