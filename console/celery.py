@@ -25,4 +25,9 @@ app.conf.beat_schedule = {
     },
     "expire keys": {"task": "console.tasks.expire_keys", "schedule": 30.0, "options": {"expires": 30.0}},
     "prune": {"task": "console.tasks.prune", "schedule": 600.0, "options": {"expires": 600.0}},
+    "sign the audit trail": {
+        "task": "console.tasks.sign_audit_chains",
+        "schedule": 300.0,
+        "options": {"expires": 300.0},
+    },
 }

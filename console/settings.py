@@ -18,6 +18,10 @@ DEBUG = os.environ.get("TIDEGATE_DEBUG") == "1"
 SECRET_KEY = os.environ.get("TIDEGATE_SECRET_KEY", "")
 """Empty is refused by system check `tidegate.E001`; `manage.py up` creates one under the state directory."""
 KEY_PEPPER = os.environ.get("TIDEGATE_KEY_PEPPER", "").encode()
+AUDIT_KEY = os.environ.get("TIDEGATE_AUDIT_KEY", "").encode()
+"""Secret from which the Ed25519 key is made that signs the audit trail's checkpoints; empty signs nothing."""
+AUDIT_TRUSTED_KEYS = [k for k in os.environ.get("TIDEGATE_AUDIT_TRUSTED_KEYS", "").split(",") if k]
+"""Public keys of retired signing keys, in hex: what they signed stays proven."""
 ALLOWED_HOSTS = os.environ.get("TIDEGATE_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [o for o in os.environ.get("TIDEGATE_TRUSTED_ORIGINS", "").split(",") if o]
 

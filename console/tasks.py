@@ -10,6 +10,7 @@ from console.api.once import forget_old
 from console.celery import app
 from serving.control import expiry
 from serving.control.task_outbox import TaskOutbox, dispatch_due
+from tenants.trail import checkpoints
 
 
 @shared_task
@@ -28,6 +29,11 @@ def prune() -> dict[str, int]:
     SessionStore.clear_expired()
     now = timezone.now()
     return {**expiry.prune(now), "answers": forget_old(now)}
+
+
+@shared_task
+def sign_audit_chains() -> int:
+    return checkpoints.sign_grown_chains(timezone.now())
 
 
 def _send(task: TaskOutbox) -> None:

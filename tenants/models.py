@@ -20,7 +20,19 @@ from tenants.ids import PrefixedIdField
 from tenants.keys import DIGEST_BYTES
 from tenants.roles import PlatformRole, Role
 from tenants.scoping import TenantScopedManager
+from tenants.trail.models import AuditCheckpoint, AuditLink
 from tenants.zones import MAX_NAME_CHARS, UTC_NAME, validate_time_zone
+
+__all__ = [
+    "ApiKey",
+    "AuditCheckpoint",
+    "AuditEvent",
+    "AuditLink",
+    "Membership",
+    "Tenant",
+    "UsageMinute",
+    "User",
+]
 
 SLUG_PATTERN = r"^[a-z][a-z0-9-]{1,38}[a-z0-9]$"
 # fmt: off

@@ -20,6 +20,7 @@ _OWNER = "TIDEGATE_TESTS_OWNER"
 _DEFAULTS = {
     "TIDEGATE_SECRET_KEY": "tests-only-secret-key-of-no-worth-at-all-0123456789",
     "TIDEGATE_KEY_PEPPER": "tests-only-pepper-of-no-worth",
+    "TIDEGATE_AUDIT_KEY": "tests-only-audit-key-of-no-worth",
     "OMP_NUM_THREADS": "1",
 }
 

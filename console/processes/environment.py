@@ -12,7 +12,10 @@ from console.embedded.directories import run_directory
 from console.embedded.errors import ServiceError
 from console.processes.options import UpOptions
 
-SECRET_NAMES = ("TIDEGATE_SECRET_KEY", "TIDEGATE_KEY_PEPPER")
+SECRET_NAMES = ("TIDEGATE_SECRET_KEY", "TIDEGATE_KEY_PEPPER", "TIDEGATE_AUDIT_KEY")
+_ADDED_LATER = ("TIDEGATE_AUDIT_KEY",)
+"""Secrets that the file of an older installation lacks: they are created in it, once."""
+_LONG_KNOWN = tuple(name for name in SECRET_NAMES if name not in _ADDED_LATER)
 
 
 def stored_secrets(state_dir: Path) -> dict[str, str]:
@@ -24,6 +27,10 @@ def stored_secrets(state_dir: Path) -> dict[str, str]:
     if not path.exists():
         write_private(path, json.dumps({name: secrets.token_urlsafe(48) for name in SECRET_NAMES}))
     stored = _read(path)
+    missing = [name for name in _ADDED_LATER if not stored.get(name)]
+    if missing:
+        stored |= {name: secrets.token_urlsafe(48) for name in missing}
+        write_private(path, json.dumps(stored))
     return {name: str(stored[name]) for name in SECRET_NAMES}
 
 
@@ -68,6 +75,6 @@ def _read(path: Path) -> dict[str, object]:
         stored = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ServiceError(f"cannot read the secrets in {path}: {error}") from error
-    if not isinstance(stored, dict) or not all(stored.get(name) for name in SECRET_NAMES):
-        raise ServiceError(f"{path} lacks one of {', '.join(SECRET_NAMES)}; restore it from a backup")
+    if not isinstance(stored, dict) or not all(stored.get(name) for name in _LONG_KNOWN):
+        raise ServiceError(f"{path} lacks one of {', '.join(_LONG_KNOWN)}; restore it from a backup")
     return stored

@@ -59,7 +59,7 @@ def _gateways(options: UpOptions) -> Sequence[ProcessSpec]:
             stop_stage=1,
             ladder=_DRAINING,
             address=address,
-            withheld=("TIDEGATE_SECRET_KEY",),
+            withheld=("TIDEGATE_SECRET_KEY", "TIDEGATE_AUDIT_KEY"),
             environment={
                 "TIDEGATE_GATEWAY_INDEX": str(index),
                 "TIDEGATE_GATEWAY_COUNT": str(options.gateways),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import socket
 import stat
@@ -16,7 +17,7 @@ from console.embedded.lock import DirectoryLock
 from console.embedded.owned import OwnedProcess
 from console.processes import beside
 from console.processes.backoff import Backoff
-from console.processes.environment import platform_environment, stored_secrets
+from console.processes.environment import SECRET_NAMES, platform_environment, stored_secrets
 from console.processes.fleet import environment_of, processes_of
 from console.processes.options import UpOptions, add_arguments, from_arguments, parse_cores, parse_port
 from console.processes.platform import Platform
@@ -59,8 +60,17 @@ def test_a_damaged_secrets_file_is_refused_rather_than_replaced(state_dir: Path)
         stored_secrets(state_dir)
 
 
+def test_a_secret_that_is_new_in_this_release_is_added_once(state_dir: Path):
+    old = {"TIDEGATE_SECRET_KEY": "s" * 50, "TIDEGATE_KEY_PEPPER": "p" * 50}
+    (state_dir / "secrets.json").write_text(json.dumps(old))
+    stored = stored_secrets(state_dir)
+    assert old.items() < stored.items()
+    assert len(stored["TIDEGATE_AUDIT_KEY"]) >= 50
+    assert stored_secrets(state_dir) == stored
+
+
 def test_secrets_of_the_environment_win_over_stored_ones(options: UpOptions):
-    given = {"TIDEGATE_SECRET_KEY": "s" * 50, "TIDEGATE_KEY_PEPPER": "p" * 50}
+    given = {name: name * 3 for name in SECRET_NAMES}
     environment = platform_environment(options, {}, given)
     assert given.items() <= environment.items()
     assert not (options.state_dir / "secrets.json").exists()
@@ -214,7 +224,7 @@ def test_a_process_that_ignores_a_polite_signal_is_killed(tmp_path: Path):
 
 def test_nobody_is_given_a_secret_they_have_no_use_for(options: UpOptions):
     """The agent's workers may run code of others; sessions are signed by the console alone."""
-    secrets = {"TIDEGATE_SECRET_KEY": "s" * 50, "TIDEGATE_KEY_PEPPER": "p" * 50}
+    secrets = {name: name * 3 for name in SECRET_NAMES}
     given = {spec.name: set(environment_of(spec, secrets)) & set(secrets) for spec in processes_of(options)}
     assert given["agent"] == set()
     assert given["gateway-0"] == given["gateway-1"] == {"TIDEGATE_KEY_PEPPER"}
