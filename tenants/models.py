@@ -20,19 +20,8 @@ from tenants.ids import PrefixedIdField
 from tenants.keys import DIGEST_BYTES
 from tenants.roles import PlatformRole, Role
 from tenants.scoping import TenantScopedManager
-from tenants.trail.models import AuditCheckpoint, AuditLink
+from tenants.trail.models import AuditCheckpoint, AuditLink  # noqa: F401 - Django finds them here
 from tenants.zones import MAX_NAME_CHARS, UTC_NAME, validate_time_zone
-
-__all__ = [
-    "ApiKey",
-    "AuditCheckpoint",
-    "AuditEvent",
-    "AuditLink",
-    "Membership",
-    "Tenant",
-    "UsageMinute",
-    "User",
-]
 
 SLUG_PATTERN = r"^[a-z][a-z0-9-]{1,38}[a-z0-9]$"
 # fmt: off
