@@ -24,7 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[..., Awaitable[None]]
 
-_UPLOAD = re.compile(r"^/models/[^/]+/versions/new$")
+_UPLOAD = re.compile(r"^(/models/[^/]+/versions/new|/api/v1/models/[^/]+/versions)$")
 _ENVELOPE_BYTES = 1 << 20
 """Room for the multipart form around an uploaded file."""
 _TEXT = b"The request body is larger than this address takes.\n"

@@ -70,6 +70,8 @@ class Order:
 
 
 NEWEST = Order((("created_at", _moment), ("pk", _word)))
+NEWEST_NUMBERED = Order((("created_at", _moment), ("pk", _number)))
+NUMBERED = Order((("pk", _number),))
 BY_SEQUENCE = Order((("seq", _number),))
 
 

@@ -90,7 +90,11 @@ def shown(name: str, document: Shape | Any, query: type[Query] = Query) -> Calla
 
 
 def made(
-    name: str, body: Shape | None, document: Any, query: type[Query] = Query, status: int = 201
+    name: str,
+    body: Shape | dict[str, Shape] | None,
+    document: Any,
+    query: type[Query] = Query,
+    status: int = 201,
 ) -> Callable[[View], View]:
     """`POST` that makes something."""
     responses: dict[int, Any] = {status: document}

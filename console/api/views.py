@@ -29,7 +29,7 @@ from console.problems import Problem, problem_of, respond
 from console.requests import actor_of
 from tenants.access import scope_of
 from tenants.actors import Actor
-from tenants.errors import Invalid
+from tenants.errors import Invalid, NotFound
 
 CODES = {
     400: "bad_request",
@@ -110,6 +110,13 @@ class ApiView(APIView):
     def read(self, body: Shape) -> dict[str, Any]:
         """The body's values. Raises `Invalid` by field, also for fields that nobody knows."""
         return _valid(body(data=self.request.data))
+
+    def named(self, field: str, gate: Callable[[Actor, str], Row], object_id: str) -> Row:
+        """What a field of the body names. Raises `Invalid` for the field, not `NotFound` for the address."""
+        try:
+            return gate(self.actor, object_id)
+        except NotFound as error:
+            raise Invalid({field: error.message}) from error
 
     def _asked(self, request: Request) -> dict[str, Any]:
         """What stands behind the question mark. A mistyped `dry_run` must not become the real thing."""

@@ -1,0 +1,233 @@
+"""Every address and method of the API × everybody, from one table. What is not listed fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, reverse
+
+from console.api.urls import urlpatterns
+from tenants.models import AuditEvent
+from tenants.scoping import all_tenants
+from tests.console.api.asking import ask, token_of, with_key
+from tests.console.conftest import World
+from tests.console.tuned import build_encoder, build_run
+
+PEOPLE = ("operator", "owner", "viewer", "stranger", "reader", "robot")
+"""The stranger owns another tenant; `reader` is a key with `manage:read`, `robot` one with `infer`."""
+
+Arguments = Callable[[World], list[object]]
+Statuses = tuple[int, int, int, int, int, int]
+
+
+def nothing(world: World) -> list[object]:
+    return []
+
+
+def tenant(world: World) -> list[object]:
+    return [world.cast.tenant.pk]
+
+
+def member(world: World) -> list[object]:
+    return [world.cast.members["developer"].pk]
+
+
+def key(world: World) -> list[object]:
+    return [world.key.pk]
+
+
+def model(world: World) -> list[object]:
+    return [world.model.pk]
+
+
+def grant(world: World) -> list[object]:
+    return [world.model.pk, world.cast.tenant.pk]
+
+
+def alias(world: World) -> list[object]:
+    return [world.model.pk, "champion"]
+
+
+def version(world: World) -> list[object]:
+    return [world.version.pk]
+
+
+def deployment(world: World) -> list[object]:
+    return [world.deployment.pk]
+
+
+def profile(world: World) -> list[object]:
+    return [world.profile.pk]
+
+
+def binding(world: World) -> list[object]:
+    return [world.binding.pk]
+
+
+def event(world: World) -> list[object]:
+    with all_tenants("a test names an event"):
+        found = AuditEvent.objects.filter(tenant_id=world.cast.tenant.pk).first()
+    assert found is not None
+    return [found.event_id]
+
+
+def encoder(world: World) -> list[object]:
+    return [build_encoder(world.model).pk]
+
+
+def tuning(world: World) -> list[object]:
+    return [build_run(build_encoder(world.model)).pk]
+
+
+def body_of(world: World, name: str) -> dict[str, Any]:
+    """A body with which the request succeeds for whoever may send it."""
+    bodies: dict[str, dict[str, Any]] = {
+        "POST api_tenants": {"slug": "initech", "name": "Initech"},
+        "POST api_members": {"login": "nobody", "role": "viewer"},
+        "PATCH api_member": {"role": "viewer"},
+        "POST api_tenant_keys": {"name": "new"},
+        "POST api_models": {"name": "new"},
+        "POST api_versions": {"engine": "echo"},
+        "POST api_grants": {"tenant": world.cast.other.pk},
+        "PUT api_alias": {"version": world.version.pk},
+        "POST api_deployments": {"model": world.model.pk, "version": world.version.pk},
+        "POST api_deployment_scale": {"replicas": 0},
+        "POST api_deployment_switch": {"version": world.version.pk},
+        "POST api_version_trust": {"reason": "read"},
+        "POST api_profiles": {"name": "new"},
+        "POST api_bindings": {"profile": world.profile.pk, "endpoint": "infer"},
+        "POST api_tuning_apply": {"candidate": 1},
+    }
+    return bodies.get(name, {})
+
+
+# method and name → arguments, status for each of PEOPLE
+TABLE: dict[str, tuple[Arguments, Statuses]] = {
+    "GET api_me": (nothing, (200, 200, 200, 200, 200, 200)),
+    "GET api_tenants": (nothing, (200, 200, 200, 200, 200, 200)),
+    "POST api_tenants": (nothing, (201, 403, 403, 403, 403, 403)),
+    "GET api_tenant": (tenant, (200, 200, 200, 404, 200, 403)),
+    "PATCH api_tenant": (tenant, (200, 200, 403, 404, 403, 403)),
+    "POST api_tenant_suspend": (tenant, (200, 403, 403, 404, 403, 403)),
+    "POST api_tenant_resume": (tenant, (409, 403, 403, 404, 403, 403)),
+    "GET api_members": (tenant, (200, 200, 200, 404, 200, 403)),
+    "POST api_members": (tenant, (201, 201, 403, 404, 403, 403)),
+    "GET api_member": (member, (200, 200, 200, 404, 200, 403)),
+    "PATCH api_member": (member, (200, 200, 403, 404, 403, 403)),
+    "DELETE api_member": (member, (204, 204, 403, 404, 403, 403)),
+    "GET api_keys": (nothing, (200, 200, 200, 200, 200, 200)),
+    "GET api_tenant_keys": (tenant, (200, 200, 200, 404, 200, 403)),
+    "POST api_tenant_keys": (tenant, (201, 201, 403, 404, 403, 403)),
+    "GET api_key": (key, (200, 200, 200, 404, 200, 403)),
+    "POST api_key_revoke": (key, (200, 200, 403, 404, 403, 403)),
+    "GET api_models": (nothing, (200, 200, 200, 200, 200, 200)),
+    "POST api_models": (nothing, (201, 403, 403, 403, 403, 403)),
+    "GET api_model": (model, (200, 200, 200, 404, 200, 200)),
+    "PATCH api_model": (model, (200, 403, 403, 404, 403, 403)),
+    "GET api_grants": (model, (200, 403, 403, 404, 403, 403)),
+    "POST api_grants": (model, (201, 403, 403, 404, 403, 403)),
+    "DELETE api_grant": (grant, (204, 403, 403, 404, 403, 403)),
+    "GET api_aliases": (model, (200, 200, 200, 404, 200, 200)),
+    "PUT api_alias": (alias, (200, 403, 403, 404, 403, 403)),
+    "GET api_versions": (model, (200, 200, 200, 404, 200, 200)),
+    "POST api_versions": (model, (201, 403, 403, 404, 403, 403)),
+    "GET api_version": (version, (200, 200, 200, 404, 200, 200)),
+    "PATCH api_version": (version, (200, 403, 403, 404, 403, 403)),
+    "POST api_version_validate": (version, (409, 403, 403, 404, 403, 403)),
+    "POST api_version_trust": (version, (409, 403, 403, 404, 403, 403)),
+    "POST api_version_archive": (version, (409, 403, 403, 404, 403, 403)),
+    "GET api_deployments": (nothing, (200, 403, 403, 403, 403, 403)),
+    "POST api_deployments": (nothing, (409, 403, 403, 403, 403, 403)),
+    "GET api_deployment": (deployment, (200, 404, 404, 404, 404, 404)),
+    "POST api_deployment_scale": (deployment, (200, 404, 404, 404, 404, 404)),
+    "POST api_deployment_switch": (deployment, (200, 404, 404, 404, 404, 404)),
+    "POST api_deployment_stop": (deployment, (200, 404, 404, 404, 404, 404)),
+    "GET api_profiles": (nothing, (200, 200, 200, 200, 200, 200)),
+    "POST api_profiles": (nothing, (201, 403, 403, 403, 403, 403)),
+    "GET api_profile": (profile, (200, 200, 200, 404, 200, 200)),
+    "PATCH api_profile": (profile, (200, 403, 403, 404, 403, 403)),
+    "DELETE api_profile": (profile, (409, 403, 403, 404, 403, 403)),
+    "GET api_bindings": (nothing, (200, 200, 200, 200, 200, 200)),
+    "POST api_bindings": (nothing, (201, 403, 403, 403, 403, 403)),
+    "GET api_binding": (binding, (200, 200, 200, 404, 200, 200)),
+    "DELETE api_binding": (binding, (204, 403, 403, 404, 403, 403)),
+    "GET api_events": (nothing, (200, 200, 403, 200, 403, 403)),
+    "GET api_event": (event, (200, 200, 403, 404, 403, 403)),
+    "GET api_hosts": (nothing, (200, 403, 403, 403, 403, 403)),
+    "GET api_replicas": (nothing, (200, 403, 403, 403, 403, 403)),
+    "GET api_version_tunings": (encoder, (200, 404, 404, 404, 404, 404)),
+    "POST api_version_tunings": (encoder, (201, 404, 404, 404, 404, 404)),
+    "GET api_tuning": (tuning, (200, 404, 404, 404, 404, 404)),
+    "POST api_tuning_cancel": (tuning, (200, 404, 404, 404, 404, 404)),
+    "POST api_tuning_apply": (tuning, (201, 404, 404, 404, 404, 404)),
+}
+OPEN = {"GET api_openapi"}
+"""Addresses that ask nobody who they are."""
+
+
+class Undo(Exception):
+    """Takes back what one request did."""
+
+
+def client_of(world: World, who: str) -> Client:
+    if who == "reader":
+        return with_key(token_of(world, "manage:read"))
+    if who == "robot":
+        return with_key(token_of(world, "infer"))
+    return world.client(who)
+
+
+def status(world: World, client: Client, name: str) -> int:
+    """Of one request, which leaves nothing behind."""
+    method, _, view = name.partition(" ")
+    answered = 0
+    try:
+        with transaction.atomic():
+            address = reverse(view, args=TABLE[name][0](world))
+            body = None if method in ("GET", "DELETE") else body_of(world, name)
+            answered = ask(client, method, address, body).status_code
+            raise Undo
+    except Undo:
+        return answered
+
+
+def test_every_address_and_method_is_in_the_table() -> None:
+    found = {f"{method} {pattern.name}" for pattern in urlpatterns for method in _methods(pattern)}
+    assert found == set(TABLE) | OPEN
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+def test_everybody_reaches_exactly_what_is_theirs(world: World, who: str) -> None:
+    client = client_of(world, who)
+    expected = {name: row[1][PEOPLE.index(who)] for name, row in TABLE.items()}
+    assert {name: status(world, client, name) for name in TABLE} == expected
+
+
+def test_without_an_account_nothing_answers(world: World) -> None:
+    client = Client()
+    assert {status(world, client, name) for name in TABLE} == {401}
+
+
+def test_what_is_not_yours_looks_like_what_does_not_exist(world: World) -> None:
+    client = world.client("stranger")
+    for name, (arguments, statuses) in TABLE.items():
+        if arguments is nothing or statuses[PEOPLE.index("stranger")] != 404:
+            continue
+        method, _, view = name.partition(" ")
+        real = arguments(world)
+        answers = []
+        for ids in (real, ["none_0000000000000000" for _ in real]):
+            answer = ask(client, method, reverse(view, args=ids), body_of(world, name))
+            answers.append({**answer.json(), "request_id": "", "instance": ""})
+        assert answers[0] == answers[1], name
+
+
+def _methods(pattern: URLPattern) -> set[str]:
+    view = getattr(pattern.callback, "view_class", None)
+    if view is None:
+        return {"GET"}
+    return {m.upper() for m in ("get", "post", "put", "patch", "delete") if hasattr(view, m)}
