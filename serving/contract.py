@@ -20,6 +20,8 @@ ReplicaState = Literal["pending", "starting", "loading", "warming", "ready", "dr
 VersionState = Literal["registered", "validating", "ready", "failed", "archived"]
 EngineName = Literal["encoder", "tensor", "onnx", "python", "echo"]
 CloseReason = Literal["full", "due", "window", "idle", "drain"]
+QuotaResource = Literal["requests", "tokens", "device_us", "cost_micro", "concurrency"]
+QuotaWindow = Literal["", "second", "minute", "hour", "day", "month"]
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -220,6 +222,26 @@ class TuningEntry(Frozen, frozen=True, tag="tuning"):
     """Samples for text engines and for others; the worker has its own when there are none."""
 
 
+class QuotaEntry(Frozen, frozen=True, tag="quota"):
+    """Key: quota id (`quo_…`). A limit on a tenant, on one of its keys, or on its use of a model.
+
+    Per second and minute it is a rate that allows `burst` at once; per hour, day and month a budget of the
+    calendar in the tenant's time zone; of concurrency, with no window, what may be inside at once.
+    """
+
+    id: str
+    tenant_id: str
+    resource: QuotaResource
+    limit: int
+    """In the resource's unit: requests, tokens, device microseconds, micro-units of money."""
+    window: QuotaWindow = ""
+    burst: int | None = None
+    key_id: str | None = None
+    model: str | None = None
+    observe_only: bool = False
+    """Counted and shown, never refused."""
+
+
 ConfigBody = (
     TenantEntry
     | KeyEntry
@@ -231,6 +253,7 @@ ConfigBody = (
     | PriceEntry
     | ValidationEntry
     | TuningEntry
+    | QuotaEntry
 )
 
 

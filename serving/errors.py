@@ -21,6 +21,7 @@
     ├── RateLimited                       429  rate_limited            yes
     ├── ConcurrencyExceeded               429  concurrency_exceeded    yes
     ├── QueueFull                         429  queue_full              yes
+    ├── QuotaExhausted                    429  insufficient_quota
     ├── ClientClosedRequest               499  cancelled
     ├── EngineFailed                      500  engine_failed
     ├── PoisonedRequest                   500  poisoned_request
@@ -29,6 +30,7 @@
     ├── ReplicaLost                       503  replica_lost            yes
     ├── OutOfMemory                       503  out_of_memory           yes
     ├── IdempotencyUnavailable            503  idempotency_unavailable yes
+    ├── QuotaUnavailable                  503  quota_unavailable       yes
     ├── CircuitOpen                       503  circuit_open            yes
     ├── Overloaded                        503  overloaded              yes
     └── Draining                          503  draining                yes
@@ -153,6 +155,12 @@ class QueueFull(DataPlaneError):
     status, code, is_retryable = 429, "queue_full", True
 
 
+class QuotaExhausted(DataPlaneError):
+    """A budget has nothing left: trying again is of no use before its window ends."""
+
+    status, code = 429, "insufficient_quota"
+
+
 class ClientClosedRequest(DataPlaneError):
     status, code = 499, "cancelled"
 
@@ -183,6 +191,10 @@ class OutOfMemory(DataPlaneError):
 
 class IdempotencyUnavailable(DataPlaneError):
     status, code, is_retryable = 503, "idempotency_unavailable", True
+
+
+class QuotaUnavailable(DataPlaneError):
+    status, code, is_retryable = 503, "quota_unavailable", True
 
 
 class CircuitOpen(DataPlaneError):

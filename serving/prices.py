@@ -100,21 +100,23 @@ class PriceTable:
         self._book = PriceBook()
         self._classes: dict[str, str] = {}
         self._lines: dict[str, PriceLine] = {}
+        self._anywhere: dict[tuple[str, int], list[PriceLine]] = {}
 
     def set_prices(self, entries: Iterable[PriceEntry]) -> None:
         self._book = PriceBook(entries)
-        self._lines.clear()
+        self.forget_lines()
 
     def set_classes(self, classes: Mapping[str, str]) -> None:
         """Replica id → device class. One that is no longer wanted still answers what it has: it is kept a while."""
         if len(self._classes) > 8 * len(classes) + 1024:
             self._classes.clear()
         self._classes.update(classes)
-        self._lines.clear()
+        self.forget_lines()
 
     def forget_lines(self) -> None:
         """A version changed its own price."""
         self._lines.clear()
+        self._anywhere.clear()
 
     def rates(self, replica_id: str, model: str, own_micro_per_device_hour: int, now: float) -> Rates:
         """What a request that this replica answers `now` (Unix seconds) costs."""
@@ -123,6 +125,20 @@ class PriceTable:
             device_class = self._classes.get(replica_id, "")
             line = self._lines[replica_id] = self._book.line(model, device_class, own_micro_per_device_hour)
         return line.at(now)
+
+    def highest(self, model: str, own_micro_per_device_hour: int, now: float) -> Rates:
+        """The most a request of the model may cost `now`, whichever class of device it runs on."""
+        key = (model, own_micro_per_device_hour)
+        lines = self._anywhere.get(key)
+        if lines is None:
+            classes = {"", *self._classes.values()}
+            lines = [
+                self._book.line(model, device_class, own_micro_per_device_hour) for device_class in classes
+            ]
+            self._anywhere[key] = lines
+        if len(lines) == 1:
+            return lines[0].at(now)
+        return Rates(*map(max, zip(*(line.at(now) for line in lines), strict=True)))
 
 
 def _rates(scopes: Iterable[list[PriceEntry]], moment: float) -> Rates:

@@ -33,6 +33,8 @@ class Runtime:
     max_body_bytes: int = 16 << 20
     idempotency_bytes: int = 64 << 20
     """What answers kept for repetition may take in Valkey, which has other work too."""
+    quotas_fail_open: bool = True
+    """While Valkey is away: each gateway grants its part of a quota, or (False) refuses whom one binds."""
     batch_min_share: float = 0.05
     """Part of each device's time that waiting work of the `batch` class gets, whatever waits above it."""
     has_hot_routes: bool = True
@@ -60,6 +62,8 @@ def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) 
         poll_interval_s=_integer(environ, "TIDEGATE_POLL_INTERVAL_MS", 250) / 1000,
         max_body_bytes=_integer(environ, "TIDEGATE_MAX_BODY_BYTES", 16 << 20),
         idempotency_bytes=_integer(environ, "TIDEGATE_IDEMPOTENCY_MIB", 64) << 20,
+        quotas_fail_open=_choice(environ, "TIDEGATE_QUOTAS_WITHOUT_VALKEY", ("fail_open", "fail_closed"))
+        == "fail_open",
         batch_min_share=_share(environ, "TIDEGATE_BATCH_MIN_SHARE", 0.05),
         has_hot_routes=_integer(environ, "TIDEGATE_GATEWAY_HOT_ROUTES", 1) != 0,
     )
@@ -82,3 +86,11 @@ def _share(environ: Mapping[str, str], name: str, default: float) -> float:
     if not 0.0 <= share <= 0.5:
         raise ValueError(f"{name} must be a number from 0 to 0.5, not {text!r}")
     return share
+
+
+def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """The first choice is the default."""
+    text = environ.get(name) or choices[0]
+    if text not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {text!r}")
+    return text

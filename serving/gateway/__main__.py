@@ -82,6 +82,7 @@ def _settings(process: Runtime, index: int, count: int) -> GatewaySettings:
         poll_interval_s=process.poll_interval_s,
         max_body_bytes=process.max_body_bytes,
         idempotency_bytes=process.idempotency_bytes,
+        quotas_fail_open=process.quotas_fail_open,
         count=count,
         has_hot_routes=process.has_hot_routes,
     )

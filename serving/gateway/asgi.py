@@ -72,6 +72,7 @@ class AsgiInference:
 
     async def _entered(self, exchange: Exchange, grant: Grant, lane: Lane, call: Call) -> None:
         payload = await self._steps.payload(lane, await self._inputs(exchange, lane, call))
+        await self._steps.quotas.reserve(exchange, grant, lane, payload)
         if call.events is not None:
             await streaming.respond(self._steps, exchange, grant, lane, call, payload)
             return

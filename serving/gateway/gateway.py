@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,15 @@ from serving.gateway.frames import FramePublisher
 from serving.gateway.inference import Inference
 from serving.gateway.metrics import Metrics
 from serving.gateway.once import OnceOnly
+from serving.gateway.quotas import Quotas
 from serving.gateway.replays import ReplayStore
 from serving.gateway.routing import Router
 from serving.gateway.snapshot import KINDS, Snapshot
 from serving.gateway.spans import RequestSpans
 from serving.gateway.tokenise import Tokenisers
 from serving.gateway.usage import Usage
+from serving.quotas.keeper import QuotaKeeper
+from serving.quotas.valkey import ValkeyAccounts
 from serving.seam import Seam
 from serving.seam.follower import ConfigFollower
 from serving.seam.outbox import ReportOutbox
@@ -48,6 +52,8 @@ class GatewaySettings:
     max_body_bytes: int = 16 << 20
     idempotency_bytes: int = 64 << 20
     """Answers kept in Valkey for repetition, all tenants together."""
+    quotas_fail_open: bool = True
+    """What quotas do while Valkey is away: let this gateway's part of them pass, or nothing."""
     count: int = 1
     """Gateways that share the tenants' traffic: each grants its part of the limits."""
     has_hot_routes: bool = True
@@ -67,6 +73,7 @@ class Gateway:
         self._outbox = ReportOutbox(seam, settings.name, settings.state_dir / "reports.jsonl")
         self._usage = Usage(self._outbox, settings.state_dir)
         self._frames = FramePublisher(self._metrics, settings.name, settings.valkey_url)
+        self._quotas = Quotas(_keeper(settings), self._snapshot.prices)
         self.inference = Inference(
             Authenticator(self._snapshot, settings.key_pepper),
             self._router,
@@ -74,6 +81,7 @@ class Gateway:
             self._metrics,
             self._usage,
             self._snapshot.prices,
+            self._quotas,
             max_body_bytes=settings.max_body_bytes,
             share=1.0 / settings.count,
             spans=None if tracing is None else RequestSpans(tracing),
@@ -119,6 +127,7 @@ class Gateway:
         await self.follower.stop()
         await self._frames.close()
         self._once.close()
+        await self._quotas.keeper.close()
         await self._replays.close()
         self._tokenisers.close()
         await self._seam.close()
@@ -135,8 +144,10 @@ class Gateway:
 
     def _on_changes(self, changes: list[ConfigChange]) -> None:
         touched = self._snapshot.apply(changes)
-        if touched - {"key"}:
+        if touched - {"key", "quota"}:
             self._router.forget()
+        if touched & {"quota", "tenant"}:
+            self._quotas.update(self._snapshot)
         if touched & {"profile", "binding"}:
             self._amendments.start()
         if "deployment" in touched:
@@ -154,3 +165,11 @@ class Gateway:
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+
+def _keeper(settings: GatewaySettings) -> QuotaKeeper:
+    store = ValkeyAccounts(settings.valkey_url) if settings.valkey_url else None
+    # A name of this very start: what its predecessor held under the same name is not ours.
+    process = f"{settings.name}:{secrets.token_hex(4)}"
+    share = 1.0 / settings.count
+    return QuotaKeeper(store, process, fails_open=settings.quotas_fail_open, share=share)

@@ -28,6 +28,7 @@ from serving.gateway.refusals import closing, refusal
 from serving.gateway.routing import Lane
 from serving.gateway.snapshot import Grant
 from serving.gateway.visit import SMALL_BODY_BYTES, RequestIds, Visit
+from serving.quotas.holding import Reservation
 
 if TYPE_CHECKING:
     from serving.gateway.hot_connection import HotConnection
@@ -217,15 +218,43 @@ class HotRoutes:
         if payload is None:
             self._spawn(request, self._send_later(request, lane, inputs))
         else:
-            steps.send(request, grant, lane, call, payload, request.resolve)
+            self._reserve(request, grant, lane, payload)
 
     async def _send_later(self, request: HotRequest, lane: Lane, inputs: Inputs) -> None:
-        grant, call = request.grant, request.call
-        assert grant is not None and call is not None
+        grant = request.grant
+        assert grant is not None
         payload = await self._steps.payload(lane, inputs)
+        self._reserve(request, grant, lane, payload)
+
+    def _reserve(self, request: HotRequest, grant: Grant, lane: Lane, payload: Payload) -> None:
+        """Send it if its quotas allow; where they have to be asked first, as soon as they say so."""
+        quotas = self._steps.quotas
+        if not quotas.bind(request, grant, lane) or quotas.take(request, lane, payload):
+            self._send(request, grant, lane, payload)
+        else:
+            quotas.ask(request, lane, payload, lambda known: self._reserved(request, lane, payload, known))
+
+    def _reserved(
+        self, request: HotRequest, lane: Lane, payload: Payload, known: Reservation | DataPlaneError
+    ) -> None:
+        """Never raises: others wait for the same answer."""
+        assert request.grant is not None
+        try:
+            if isinstance(known, DataPlaneError):
+                raise known
+            request.reservation = known
+            self._send(request, request.grant, lane, payload)
+        except DataPlaneError as error:
+            self._refuse(request, error)
+        except Exception:  # the top of a request, as above
+            log.exception("request.crashed", request_id=request.request_id, endpoint=request.endpoint)
+            self._crash(request)
+
+    def _send(self, request: HotRequest, grant: Grant, lane: Lane, payload: Payload) -> None:
         if request.is_abandoned:
             raise ClientClosedRequest("the client is gone")
-        self._steps.send(request, grant, lane, call, payload, request.resolve)
+        assert request.call is not None
+        self._steps.send(request, grant, lane, request.call, payload, request.resolve)
 
     # ------------------------------------------------------------ out
 

@@ -22,7 +22,7 @@ _QUOTED = re.compile(rb'"((?:[\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _BARE = re.compile(rb"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]+")
 _LAYOUT = b"inference-header-content-length"
 _EXECUTED = frozenset({"engine_failed", "poisoned_request"})
-_OF_THIS_EXCHANGE = (b"x-request-id: ", b"traceparent: ")
+_OF_THIS_EXCHANGE = (b"x-request-id: ", b"traceparent: ", b"ratelimit", b"x-ratelimit-")
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):

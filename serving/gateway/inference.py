@@ -31,6 +31,7 @@ from serving.gateway.large import Room, Turns
 from serving.gateway.metrics import Metrics
 from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
 from serving.gateway.priority import PRIORITY_HEADER
+from serving.gateway.quotas import Quotas
 from serving.gateway.receipts import Spent, receipt_lines, spent
 from serving.gateway.routing import Lane, Router
 from serving.gateway.snapshot import Grant
@@ -90,6 +91,7 @@ class Inference:
         metrics: Metrics,
         usage: Usage,
         prices: PriceTable,
+        quotas: Quotas,
         *,
         max_body_bytes: int,
         share: float = 1.0,
@@ -99,6 +101,7 @@ class Inference:
         self.max_body_bytes = max_body_bytes
         self.room = Room(MAX_HELD_BYTES)
         self.turns = Turns()
+        self.quotas = quotas
         self.is_draining = False
         self.spans = spans
         """None where nobody collects them."""
@@ -188,6 +191,9 @@ class Inference:
 
     def leave(self, visit: Visit) -> None:
         """Count it out; a second call does nothing."""
+        if visit.reservation is not None:
+            visit.reservation.release()
+            visit.reservation = None
         gate, visit.gate = visit.gate, None
         if gate is not None and visit.lane is not None:
             visit.lane.series.pending -= 1
@@ -286,6 +292,8 @@ class Inference:
         receipt = receipt_lines(visit.request_id, pending.lane, answer.result.stages, times)
         if visit.fallback is not None:
             receipt += visit.fallback.header_line()
+        if visit.binding:
+            receipt += self.quotas.lines(visit.binding)
         if visit.trace is not None:
             receipt += b"traceparent: %b\r\n" % visit.trace.traceparent.encode()
         return b"%bcontent-length: %d\r\n%b" % (head, len(body), receipt)
@@ -305,6 +313,8 @@ class Inference:
         )
         used = self._usage.of(lane, pending.key_id, now)
         used.count_answer(payload.rows, payload.tokens, stages.device_us, parts)
+        if visit.reservation is not None:
+            self.quotas.settle(visit.reservation, pending, payload, stages, parts)
         if visit.is_recorded and self.spans is not None:
             self.spans.answered(visit, answer, times, first_chunk_us)
         if visit.fallback is not None:
@@ -336,6 +346,7 @@ class Inference:
         pending.lane.series.used(stages.device_us, parts)
         used = self._usage.of(pending.lane, pending.key_id, now)
         used.add_device_time(stages.device_us, parts, is_cancelled=pending.is_cancelled)
+        self.quotas.add_late(pending, stages, parts)
 
     def _rates(self, pending: Pending, now: float) -> Rates:
         """What binds where and when the request ran."""

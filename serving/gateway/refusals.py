@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 
 from serving.errors import DataPlaneError
 from serving.gateway.protocols import oip, openai
 from serving.gateway.visit import Visit
+from serving.quotas import fields
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -19,6 +21,8 @@ def refusal(visit: Visit, error: DataPlaneError, *, is_openai: bool) -> tuple[He
     headers = [JSON_TYPE, *_headers(error, is_openai)]
     if visit.lane is not None:
         headers.append((b"x-tidegate-model-version", visit.lane.number_header))
+    if visit.binding:
+        headers += fields.pairs(visit.binding, time.time())
     headers.append((b"server-timing", b"total;dur=%.3f" % (visit.elapsed_us() / 1000)))
     return headers, body
 

@@ -17,13 +17,14 @@ from serving.contract import (
     ModelEntry,
     PriceEntry,
     ProfileEntry,
+    QuotaEntry,
     TenantEntry,
     VersionEntry,
 )
 from serving.prices import PriceTable
 from serving.profiles import ProfileTable
 
-KINDS = ("tenant", "key", "model", "version", "profile", "binding", "deployment", "price")
+KINDS = ("tenant", "key", "model", "version", "profile", "binding", "deployment", "price", "quota")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Snapshot:
         self.bindings: dict[str, BindingEntry] = {}
         self.deployments: dict[str, DeploymentEntry] = {}
         self._prices: dict[str, PriceEntry] = {}
+        self.quotas: dict[str, QuotaEntry] = {}
         self.is_loaded = False
         self.generation = 0
         """Goes up with every change."""
@@ -67,6 +69,7 @@ class Snapshot:
             "binding": self.bindings,
             "deployment": self.deployments,
             "price": self._prices,
+            "quota": self.quotas,
         }
 
     def apply(self, changes: Iterable[ConfigChange]) -> set[str]:

@@ -8,6 +8,7 @@ is cut by its connection's sweep (`connections.UNREAD_TICKS`), which cancels the
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from contextlib import suppress
 
@@ -18,6 +19,7 @@ from serving.gateway.inference import Call, Inference
 from serving.gateway.pending import Answer, Payload, Pending
 from serving.gateway.routing import Lane
 from serving.gateway.snapshot import Grant
+from serving.quotas import fields
 from serving.wire import Chunk, Result, Stages
 
 KEEP_ALIVE_S = 15.0
@@ -133,6 +135,8 @@ class EventWriter:
             headers.append((b"x-tidegate-model-version", exchange.lane.number_header))
         if exchange.trace is not None:
             headers.append((b"traceparent", exchange.trace.traceparent.encode()))
+        if exchange.binding:
+            headers += fields.pairs(exchange.binding, time.time())
         return headers
 
 

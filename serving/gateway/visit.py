@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from serving.gateway.pending import ChunkSink, Payload, Pending
     from serving.gateway.routing import Lane
     from serving.gateway.snapshot import Grant
+    from serving.quotas.book import Binding
+    from serving.quotas.holding import Reservation
 
 SMALL_BODY_BYTES = 64 << 10
 """Up to here a body is read and parsed at one go; longer ones wait for room and for their turn."""
@@ -44,6 +46,7 @@ class Visit:
     """Filled in step by step; the ways in (`Exchange`, a hot request) add what they need to answer."""
 
     __slots__ = (
+        "binding",
         "endpoint",
         "fallback",
         "gate",
@@ -55,6 +58,7 @@ class Visit:
         "payload",
         "pending",
         "request_id",
+        "reservation",
         "started_ns",
         "stream",
         "tenant_id",
@@ -71,6 +75,10 @@ class Visit:
         self.lane: Lane | None = None
         self.gate: TenantGate | None = None
         """Set between entering and leaving: whoever clears it owes the gate its `leave`."""
+        self.binding: Binding = ()
+        """The quotas that bind it, once it asked them."""
+        self.reservation: Reservation | None = None
+        """Owed a `release`."""
         self.payload: Payload | None = None
         self.pending: Pending | None = None
         """The newest try."""

@@ -207,7 +207,7 @@ def error(error: DataPlaneError, request_id: str) -> bytes:
     """`{"error": {message, type, param, code}}`; `reason` is our own code where the API's is coarser."""
     body: dict[str, Any] = {
         "message": error.message,
-        "type": _type(error.status),
+        "type": error.code if error.code == "insufficient_quota" else _type(error.status),
         "param": error.param,
         "code": CODES.get(error.code, error.code),
         "request_id": request_id,

@@ -1,0 +1,115 @@
+"""Quotas on the life of a request: what it may take at most, what it took, what its client is told.
+
+A request reserves when it is known how much it asks for, just before it is sent, and settles by what it really used.
+"""
+
+from __future__ import annotations
+
+import time
+
+from serving.contract import QuotaEntry
+from serving.gateway.pending import Payload, Pending
+from serving.gateway.routing import Lane
+from serving.gateway.snapshot import Grant, Snapshot
+from serving.gateway.visit import Visit
+from serving.prices import PARTS_PER_MICRO, PriceTable
+from serving.quotas import fields
+from serving.quotas.book import Binding
+from serving.quotas.holding import Reservation
+from serving.quotas.keeper import OnKnown, QuotaKeeper
+from serving.quotas.limits import Amounts
+from serving.wire import Stages
+
+LEAST_FACTOR = 1.5
+"""A request may take this much more than predicted, at least."""
+FADING = 0.999
+MAX_VERSIONS = 4096
+MAX_RESTS = 100_000
+
+
+class Quotas:
+    def __init__(self, keeper: QuotaKeeper, prices: PriceTable) -> None:
+        self.keeper = keeper
+        self._prices = prices
+        self._factors: dict[str, float] = {}
+        """Version → how far beyond its prediction a request went lately."""
+        self._rests: dict[tuple[str, str, str], int] = {}
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Quotas or tenants changed."""
+        tenants = snapshot.tenants
+        entries: list[QuotaEntry] = [e for e in snapshot.quotas.values() if e.tenant_id in tenants]
+        self.keeper.book.update(entries, lambda tenant_id: tenants[tenant_id].time_zone)
+
+    # ------------------------------------------------------------ before
+
+    def bind(self, visit: Visit, grant: Grant, lane: Lane) -> Binding:
+        """The limits the visit is under; empty for a tenant without any."""
+        binding = visit.binding = self.keeper.book.binding(lane.tenant_id, grant.key.id, lane.asked_model)
+        return binding
+
+    def take(self, visit: Visit, lane: Lane, payload: Payload) -> bool:
+        """Reserve what is in hand; False where that takes an answer of the store. Raises the refusal."""
+        visit.reservation = self.keeper.take(visit.binding, self._at_most(lane, payload))
+        return visit.reservation is not None
+
+    def ask(self, visit: Visit, lane: Lane, payload: Payload, on_known: OnKnown) -> None:
+        """Owed after `take` said False; `on_known` gets a reservation, which becomes its own, or the refusal."""
+        self.keeper.ask(visit.binding, self._at_most(lane, payload), on_known)
+
+    async def reserve(self, visit: Visit, grant: Grant, lane: Lane, payload: Payload) -> None:
+        """All of it. Raises the refusal."""
+        binding = self.bind(visit, grant, lane)
+        if binding:
+            visit.reservation = await self.keeper.reserve(binding, self._at_most(lane, payload))
+
+    # ------------------------------------------------------------ after
+
+    def settle(
+        self, reservation: Reservation, pending: Pending, payload: Payload, stages: Stages, cost_parts: int
+    ) -> None:
+        """The request was answered, and cost so many of `serving.prices`' parts."""
+        lane = pending.lane
+        self._learn(lane.version.id, stages.device_us / max(1, lane.predict_us(payload.rows, payload.tokens)))
+        used = Amounts(1, payload.tokens, stages.device_us, self._micro(_account(pending), cost_parts))
+        reservation.settle(used)
+
+    def add_late(self, pending: Pending, stages: Stages, cost_parts: int) -> None:
+        """Device time of a request that was not answered: used all the same."""
+        lane = pending.lane
+        binding = self.keeper.book.binding(lane.tenant_id, pending.key_id, lane.asked_model)
+        if binding and stages.device_us:
+            used = Amounts(0, 0, stages.device_us, self._micro(_account(pending), cost_parts))
+            self.keeper.add_late(binding, used)
+
+    @staticmethod
+    def lines(binding: Binding) -> bytes:
+        return fields.lines(binding, time.time())
+
+    # ------------------------------------------------------------ estimates
+
+    def _at_most(self, lane: Lane, payload: Payload) -> Amounts:
+        factor = self._factors.get(lane.version.id, LEAST_FACTOR)
+        device_us = int(lane.predict_us(payload.rows, payload.tokens) * factor)
+        version = lane.version
+        rates = self._prices.highest(version.model, version.price_micro_per_device_hour, time.time())
+        parts = rates.answer_parts(device_us, payload.tokens)
+        return Amounts(1, payload.tokens, device_us, -(-parts // PARTS_PER_MICRO))
+
+    def _micro(self, account: tuple[str, str, str], parts: int) -> int:
+        """Micro-units; as in the ledger the rest below one counts with the account's next request."""
+        if len(self._rests) >= MAX_RESTS:
+            self._rests.clear()
+        micro, self._rests[account] = divmod(parts + self._rests.get(account, 0), PARTS_PER_MICRO)
+        return micro
+
+    def _learn(self, version_id: str, ratio: float) -> None:
+        """The largest ratio lately, fading slowly, with a fifth as margin."""
+        if len(self._factors) >= MAX_VERSIONS:
+            self._factors.clear()
+        known = self._factors.get(version_id, LEAST_FACTOR)
+        self._factors[version_id] = max(LEAST_FACTOR, known * FADING, ratio * 1.2)
+
+
+def _account(pending: Pending) -> tuple[str, str, str]:
+    return pending.lane.tenant_id, pending.key_id, pending.lane.version.id

@@ -1,0 +1,223 @@
+"""What this process holds of one limit, and what a request took of it. Pure arithmetic: the hot path ends here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from serving.quotas.account import BUDGET, INSIDE, RATE, Ask, View
+from serving.quotas.limits import Amounts, Limit
+
+LEAST_EXTRA = 8
+"""Slack to ask for, in requests of the size at hand."""
+IDLE_TICKS = 20
+"""Slack that nobody took for so many ticks goes back."""
+
+
+class Holding:
+    """Units of one limit: `promised` to running requests, `slack` to admit with, `spent` for good."""
+
+    __slots__ = (
+        "_idle_ticks",
+        "acked",
+        "is_dirty",
+        "limit",
+        "promised",
+        "slack",
+        "spent",
+        "stated_held",
+        "taken",
+        "view",
+        "view_ms",
+        "view_spent",
+    )
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.promised = 0
+        self.slack = 0
+        self.spent = 0
+        self.acked = 0
+        """Spent, as far as the store confirmed it."""
+        self.taken = 0
+        """Admitted since slack was last asked for."""
+        self.stated_held = 0
+        """Held, as the newest view has it."""
+        self.is_dirty = False
+        """Whether the store should hear of it at the next tick."""
+        self.view: View | None = None
+        self.view_ms = 0
+        """Unix milliseconds of the view."""
+        self.view_spent = 0
+        """What was spent when the view was made, and is in it."""
+        self._idle_ticks = 0
+
+    # ------------------------------------------------------------ requests
+
+    def may_take(self, amount: int) -> bool:
+        """Whether that much is in hand."""
+        return self.slack >= amount or not self.limit.is_hard
+
+    def take(self, amount: int) -> None:
+        """Of slack, after `may_take`."""
+        if self.limit.is_hard:
+            self.slack -= amount
+        self.promise(amount)
+
+    def promise(self, amount: int) -> None:
+        """A rate is used up by that."""
+        self.taken += amount
+        if self.limit.kind == RATE:
+            self.spent += amount
+        else:
+            self.promised += amount
+        self.is_dirty = True
+
+    def receive(self, amount: int) -> None:
+        """What the store gave for a request, with the newest view."""
+        self.promise(amount)
+        if self.limit.kind == RATE:
+            self.view_spent += amount
+
+    def settle(self, promised: int, used: int) -> None:
+        """A request ends: what it did not use stays in hand where slack may, and goes back where not."""
+        kind = self.limit.kind
+        if kind == RATE:
+            self.spent += max(0, used - promised)
+        else:
+            self.promised -= promised
+            used = 0 if kind == INSIDE else used
+            self.spent += used
+            if self.limit.is_leased and not self.is_recalled:
+                self.slack += max(0, promised - used)
+        self.is_dirty = True
+
+    @property
+    def is_recalled(self) -> bool:
+        return self.view is not None and self.view.is_recalled
+
+    # ------------------------------------------------------------ store
+
+    def ask(self, now: float, wanted: int = 0) -> Ask:
+        """What to say to the store, and of what a request wants that there is not enough in hand for.
+
+        `now` in Unix seconds. Slack goes back whenever something is wanted: it must not stand in its own way.
+        """
+        limit, span = self.limit, self.limit.span_at(now)
+        extra = 0
+        if limit.is_leased and wanted:
+            extra = max(LEAST_EXTRA * wanted, 2 * self.taken)
+        if wanted or self.is_recalled:
+            self.slack = 0
+        self.taken, self.is_dirty = 0, False
+        return Ask(
+            limit.kind,
+            limit.value,
+            limit.size,
+            limit.per_ms,
+            span.start_s,
+            span.end_s * 1000,
+            limit.is_hard,
+            self.acked,
+            self.spent,
+            self.promised + self.slack,
+            self.slack,
+            extra,
+        )
+
+    def heard(self, ask: Ask, view: View, now: float) -> None:
+        """The store's answer. `now` in Unix seconds."""
+        self.acked = self.view_spent = ask.spent
+        self.stated_held = ask.held
+        self.slack += view.extra
+        self.view, self.view_ms = view, int(now * 1000)
+
+    def was_lost(self) -> None:
+        """The store forgot everything. What was spent until now will be known to it from the ledger."""
+        self.acked = self.spent
+        self.slack = 0
+
+    def missed(self) -> None:
+        """The store did not answer: it is told again."""
+        self.is_dirty = True
+
+    def tick(self) -> bool:
+        """Whether the store should be asked, because something changed or slack might be recalled."""
+        if not self.slack:
+            return self.is_dirty
+        self._idle_ticks = 0 if self.taken else self._idle_ticks + 1
+        if self._idle_ticks >= IDLE_TICKS:
+            self.slack, self._idle_ticks, self.is_dirty = 0, 0, True
+        return True
+
+    # ------------------------------------------------------------ what people are told
+
+    def used(self, now: float) -> int:
+        """Of a budget: used in the window of `now`, as far as it is known here."""
+        view, start_s = self.view, self.limit.span_at(now).start_s
+        fresh = self.spent - self.view_spent
+        return fresh + (view.used if view is not None and view.window >= start_s else 0)
+
+    def reserved(self) -> int:
+        """Promised to running requests, of this and other processes."""
+        if self.view is None:
+            return self.promised
+        return max(0, self.view.held - self.view.slack - self.stated_held) + self.promised
+
+    def remaining(self, now: float) -> int:
+        """What the next request may take, about."""
+        kind, view, value = self.limit.kind, self.view, self.limit.value
+        if kind == BUDGET:
+            return max(0, value - self.used(now))
+        if kind == INSIDE:
+            return max(0, value - self.reserved())
+        if view is None:
+            return self.limit.size
+        back = max(0.0, now * 1000 - self.view_ms) * self.limit.per_ms
+        there = view.level + view.slack + int(back) - (self.spent - self.view_spent)
+        return max(0, min(self.limit.size, there))
+
+    def reset_s(self, now: float, amount: int = 1) -> float:
+        """Until there is more: the end of a budget's window, or when a rate has `amount` again."""
+        if self.limit.kind == BUDGET:
+            return max(0.0, self.limit.span_at(now).end_s - now)
+        if self.limit.kind == INSIDE or not self.limit.per_ms:
+            return 1.0
+        return max(0.0, (amount - self.remaining(now)) / self.limit.per_ms / 1000)
+
+    def is_used_up(self, now: float) -> bool:
+        """Whether a budget is known to have nothing left in this window: nobody need be asked."""
+        if self.limit.kind != BUDGET or self.view is None or not self.limit.is_hard:
+            return False
+        return self.used(now) >= self.limit.value
+
+
+class Reservation:
+    """What one request took of each limit that binds it. `settle`, then `release`, which may also come alone."""
+
+    __slots__ = ("_held", "is_settled")
+
+    def __init__(self, holdings: Sequence[Holding], amounts: Sequence[int]) -> None:
+        self._held = tuple(zip(holdings, amounts, strict=True))
+        self.is_settled = False
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        return tuple(holding for holding, _ in self._held)
+
+    def settle(self, used: Amounts) -> None:
+        """The request was answered: budgets and rates learn what it really took."""
+        self.is_settled = True
+        for holding, promised in self._held:
+            if holding.limit.kind != INSIDE:
+                holding.settle(promised, used.of(holding.limit.resource))
+
+    def release(self) -> None:
+        """The request is over: without `settle` before, it used nothing but its place."""
+        held, self._held = self._held, ()
+        for holding, promised in held:
+            if holding.limit.kind == INSIDE or not self.is_settled:
+                holding.settle(promised, 0)
+
+
+def amounts_for(holdings: Sequence[Holding], needed: Amounts) -> list[int]:
+    return [needed.of(holding.limit.resource) for holding in holdings]

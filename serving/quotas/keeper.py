@@ -1,0 +1,299 @@
+"""What a gateway asks whether a request may pass its quotas.
+
+What is in hand is taken at once. Everything else is asked of the store, all that came up in one turn of the event
+loop together, and one question at a time: so what a process says of itself is never older than what it said before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from serving.errors import DataPlaneError
+from serving.quotas.account import Batch, Verdicts
+from serving.quotas.book import Binding, Book
+from serving.quotas.holding import Holding, Reservation, amounts_for
+from serving.quotas.limits import Amounts
+from serving.quotas.local import LocalAccounts
+from serving.quotas.refusals import refused, unavailable
+
+log = structlog.get_logger("tidegate.quotas")
+
+TICK_S = 0.05
+RENEW_S = 1.5
+LEASE_MS = 5000
+"""What a process held is free again so long after it was last heard of."""
+PROBE_S = 0.5
+"""While the store is away it is asked so often whether it is back."""
+MAX_REQUESTS = 512
+WAIT_S = 0.01
+MAX_WAITS = 30
+"""How often a request waits for slack of other gateways: they give it back at their next tick."""
+
+OnKnown = Callable[[Reservation | DataPlaneError], None]
+"""Called once, from the event loop; it must not raise."""
+
+
+class StoreAway(Exception):
+    """The store cannot be asked now."""
+
+
+class AccountStore(Protocol):
+    async def take(self, names: list[str], batch: Batch) -> Verdicts:
+        """Carry out a batch, `names` being those of its asks' accounts. Raises `StoreAway`."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class _Waiting(NamedTuple):
+    holdings: Binding
+    amounts: list[int]
+    on_known: OnKnown
+    waits: int = 0
+
+
+class _Sent(NamedTuple):
+    holdings: list[Holding]
+    waiting: list[_Waiting]
+    batch: Batch
+
+    @property
+    def names(self) -> list[str]:
+        return [holding.limit.store_name for holding in self.holdings]
+
+
+class QuotaKeeper:
+    """Needs a running event loop from the first request on."""
+
+    def __init__(self, store: AccountStore | None, process: str, *, fails_open: bool, share: float) -> None:
+        """`share` is this gateway's part of every limit while the store is away and requests pass all the same."""
+        self.book = Book()
+        self._store = store
+        self._process = process
+        self._fails_open = fails_open
+        self._local = LocalAccounts(share)
+        self._waiting: list[_Waiting] = []
+        self._active: set[Holding] = set()
+        """Whoever may have something to say at the next tick."""
+        self._due: set[Holding] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._renew_at = 0.0
+        self._probe_at = 0.0
+        self.is_away = False
+        self._was_lost = False
+
+    # ------------------------------------------------------------ requests
+
+    def take(self, binding: Binding, needed: Amounts) -> Reservation | None:
+        """What is in hand; None where the store has to be asked (`ask`). Raises a refusal that is known."""
+        amounts = amounts_for(binding, needed)
+        for holding, amount in zip(binding, amounts, strict=True):
+            if not holding.may_take(amount):
+                if holding.is_used_up(time.time()):
+                    raise refused(holding, amount, time.time())
+                return None
+        for holding, amount in zip(binding, amounts, strict=True):
+            holding.take(amount)
+        self._active.update(binding)
+        if self._timer is None:
+            self._start_ticking()
+        return Reservation(binding, amounts)
+
+    def ask(self, binding: Binding, needed: Amounts, on_known: OnKnown) -> None:
+        """`on_known` gets the reservation, or the refusal."""
+        self._queue(_Waiting(binding, amounts_for(binding, needed), on_known))
+
+    async def reserve(self, binding: Binding, needed: Amounts) -> Reservation:
+        """`take` or `ask`. Raises the refusal."""
+        at_once = self.take(binding, needed)
+        if at_once is not None:
+            return at_once
+        known: asyncio.Future[Reservation | DataPlaneError] = asyncio.get_running_loop().create_future()
+        self.ask(binding, needed, lambda outcome: _hand_over(known, outcome))
+        outcome = await known
+        if isinstance(outcome, DataPlaneError):
+            raise outcome
+        return outcome
+
+    def add_late(self, binding: Binding, used: Amounts) -> None:
+        """What a request used whose reservation is over."""
+        for holding in binding:
+            holding.settle(0, used.of(holding.limit.resource))
+        self._active.update(binding)
+        if self._timer is None:
+            self._start_ticking()
+
+    async def close(self) -> None:
+        """Give back what is held, as far as the store is there."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._store is None:
+            return
+        for holding in self._active:
+            holding.slack = 0
+        sent = self._compose([], list(self._active))
+        try:
+            if not self.is_away and sent.holdings:
+                await self._store.take(sent.names, sent.batch)
+        except StoreAway:
+            log.info("quotas.left_to_their_leases", limits=len(sent.holdings))
+        await self._store.close()
+
+    # ------------------------------------------------------------ exchange
+
+    def _queue(self, waiting: _Waiting) -> None:
+        self._waiting.append(waiting)
+        if len(self._waiting) == 1 and (self._task is None or self.is_away):
+            asyncio.get_running_loop().call_soon(self._begin)
+        if self._timer is None:
+            self._start_ticking()
+
+    def _begin(self) -> None:
+        """Send what waits, and what is due, unless an answer is still out: it begins the next."""
+        if self.is_away or self._store is None:
+            self._go_without()
+            return
+        if self._task is not None or not (self._waiting or self._due):
+            return
+        waiting, self._waiting = self._waiting[:MAX_REQUESTS], self._waiting[MAX_REQUESTS:]
+        due, self._due = self._due, set()
+        sent = self._compose(waiting, list(due))
+        self._task = asyncio.get_running_loop().create_task(self._exchange(self._store, sent))
+
+    def _compose(self, waiting: list[_Waiting], due: list[Holding]) -> _Sent:
+        wanted: dict[Holding, int] = dict.fromkeys(due, 0)
+        for request in waiting:
+            for holding, amount in zip(request.holdings, request.amounts, strict=True):
+                wanted[holding] = max(wanted.get(holding, 0), amount)
+        now = time.time()
+        index = {holding: at for at, holding in enumerate(wanted)}
+        asks = [holding.ask(now, amount) for holding, amount in wanted.items()]
+        requests = [[(index[h], a) for h, a in zip(r.holdings, r.amounts, strict=True)] for r in waiting]
+        return _Sent(list(wanted), waiting, Batch(self._process, LEASE_MS, asks, requests))
+
+    async def _exchange(self, store: AccountStore, sent: _Sent) -> None:
+        try:
+            verdicts = await store.take(sent.names, sent.batch)
+        except StoreAway as error:
+            self._lose_store(str(error))
+            self._decide_locally(sent)
+        else:
+            if verdicts.is_whole:
+                self._apply(sent, verdicts)
+            else:
+                self._lose_accounts()
+                self._decide_locally(sent)
+        finally:
+            self._task = None
+        self._begin()
+
+    def _apply(self, sent: _Sent, verdicts: Verdicts) -> None:
+        now = time.time()
+        if self._was_lost or self.is_away:
+            log.info("quotas.store_is_back")
+            self._was_lost = self.is_away = False
+            self._local.clear()
+        for holding, ask, view in zip(sent.holdings, sent.batch.asks, verdicts.views, strict=True):
+            holding.heard(ask, view, now)
+        self._answer(sent, verdicts.results, now)
+
+    def _answer(self, sent: _Sent, results: list[int], now: float) -> None:
+        for request, result in zip(sent.waiting, results, strict=True):
+            if result == 0:
+                for holding, amount in zip(request.holdings, request.amounts, strict=True):
+                    holding.receive(amount)
+                self._active.update(request.holdings)
+                request.on_known(Reservation(request.holdings, request.amounts))
+            elif result < 0 and request.waits < MAX_WAITS:
+                again = request._replace(waits=request.waits + 1)
+                asyncio.get_running_loop().call_later(WAIT_S, self._queue, again)
+            else:
+                place = abs(result) - 1
+                request.on_known(refused(request.holdings[place], request.amounts[place], now))
+
+    # ------------------------------------------------------------ time
+
+    def _start_ticking(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        is_renewal = now >= self._renew_at
+        if is_renewal:
+            self._renew_at = now + RENEW_S
+        for holding in list(self._active):
+            if holding.tick() or (is_renewal and holding.promised):
+                self._due.add(holding)
+            elif not holding.promised:
+                self._active.discard(holding)
+        if self.is_away:
+            self._probe(now)
+        elif self._due:
+            self._begin()
+        if self._active or self._waiting or self.is_away:
+            self._start_ticking()
+        else:
+            self._timer = None
+
+    # ------------------------------------------------------------ without the store
+
+    def _probe(self, now: float) -> None:
+        if self._store is None or self._task is not None or now < self._probe_at:
+            return
+        self._probe_at = now + PROBE_S
+        sent = self._compose([], list(self._due))
+        self._due.clear()
+        self._task = asyncio.get_running_loop().create_task(self._exchange(self._store, sent))
+
+    def _go_without(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._decide_locally(self._compose(waiting, []))
+
+    def _decide_locally(self, sent: _Sent) -> None:
+        """By this gateway's part of each limit, or not at all."""
+        now = time.time()
+        for holding in sent.holdings:
+            holding.missed()
+            self._active.add(holding)
+        if self._fails_open:
+            self._answer(sent, self._local.take(sent.holdings, sent.batch, now), now)
+        else:
+            for request in sent.waiting:
+                request.on_known(unavailable())
+
+    def _lose_store(self, reason: str) -> None:
+        if not self.is_away:
+            log.warning("quotas.store_is_away", reason=reason, fails_open=self._fails_open)
+        self._go_away()
+
+    def _lose_accounts(self) -> None:
+        if not self._was_lost:
+            log.warning("quotas.accounts_were_lost", fails_open=self._fails_open)
+            self._was_lost = True
+            for holding in self.book:
+                holding.was_lost()
+        self._go_away()
+
+    def _go_away(self) -> None:
+        self.is_away = True
+        self._probe_at = time.monotonic() + PROBE_S
+        for holding in self._active:
+            holding.slack = 0
+
+
+def _hand_over(
+    known: asyncio.Future[Reservation | DataPlaneError], outcome: Reservation | DataPlaneError
+) -> None:
+    if not known.done():
+        known.set_result(outcome)
+    elif isinstance(outcome, Reservation):  # the task that waited was cancelled
+        outcome.release()

@@ -1,0 +1,49 @@
+"""What a request is told that a limit refuses: which one, and how it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serving.errors import ConcurrencyExceeded, DataPlaneError, QuotaExhausted, QuotaUnavailable, RateLimited
+from serving.quotas.account import BUDGET, RATE
+from serving.quotas.holding import Holding
+
+RETRY_S = 1.0
+
+
+def refused(holding: Holding, amount: int, now: float) -> DataPlaneError:
+    """`now` in Unix seconds."""
+    limit = holding.limit
+    numbers = _numbers(holding, now)
+    reset_s = holding.reset_s(now, amount)
+    if limit.kind == BUDGET:
+        numbers["reset_s"] = round(reset_s)
+        message = "the budget {quota} has {used:g} of {limit:g} used and {reserved:g} reserved"
+        return QuotaExhausted(message.format(**numbers), retry_after_s=reset_s, numbers=numbers)
+    if limit.kind == RATE:
+        numbers |= {"burst": limit.shown(limit.size), "reset_s": round(reset_s, 3)}
+        message = (
+            f"the rate {limit.name} is at its limit of {numbers['limit']:g} (burst {numbers['burst']:g})"
+        )
+        return RateLimited(message, retry_after_s=reset_s, numbers=numbers)
+    message = "the limit {quota} of {limit:g} is reached: {reserved:g} requests are in flight"
+    return ConcurrencyExceeded(message.format(**numbers), retry_after_s=RETRY_S, numbers=numbers)
+
+
+def unavailable() -> QuotaUnavailable:
+    return QuotaUnavailable(
+        "Valkey, which keeps the accounts of quotas, is away, and this installation then refuses what they limit",
+        retry_after_s=RETRY_S,
+    )
+
+
+def _numbers(holding: Holding, now: float) -> dict[str, Any]:
+    limit = holding.limit
+    is_budget = limit.kind == BUDGET
+    return {
+        "quota": limit.name,
+        "quota_id": limit.entry.id,
+        "limit": limit.shown(limit.value),
+        "used": limit.shown(holding.used(now)) if is_budget else 0,
+        "reserved": limit.shown(holding.reserved()) if limit.kind != RATE else 0,
+    }
