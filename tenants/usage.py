@@ -1,4 +1,4 @@
-"""The usage ledger: what gateways counted, added up per minute."""
+"""The usage ledger: what gateways counted, added up per minute, hour and day in one transaction."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ import structlog
 from django.db import connection, transaction
 
 from tenants.models import ApiKey, Tenant
+from tenants.rollups import add_rollups, hold_zones
 from tenants.scoping import all_tenants
+from tenants.usage_rows import COUNTS, DIMENSIONS, NAMES
 
 log = structlog.get_logger(__name__)
 
-_DIMENSION = ("tenant_id", "minute", "key_id", "model", "version_id", "sla_class")
-_COUNTS = ("requests", "failed", "cancelled", "rows", "tokens", "device_us", "cost_micro")
-_COLUMNS = (*_DIMENSION, "tenant_name", "key_name", *_COUNTS)
+_KEY = ("minute", *DIMENSIONS)
+_COLUMNS = (*_KEY, *NAMES, *COUNTS)
 
 # Django's bulk_create can overwrite on conflict but not add, and a read-then-write would lose counts when
 # two processes report the same minute. Every name below is a constant of this module.
 _ADD = f"""
     INSERT INTO tenants_usageminute AS ledger ({", ".join(_COLUMNS)})
     VALUES ({", ".join(["%s"] * len(_COLUMNS))})
-    ON CONFLICT ({", ".join(_DIMENSION)}) DO UPDATE
-    SET {", ".join(f"{count} = ledger.{count} + excluded.{count}" for count in _COUNTS)}
+    ON CONFLICT ({", ".join(_KEY)}) DO UPDATE
+    SET {", ".join(f"{count} = ledger.{count} + excluded.{count}" for count in COUNTS)}
 """  # noqa: S608
 _TOUCH_KEY = (
     "UPDATE tenants_apikey SET last_used_at = greatest(last_used_at, least(%s, now()))"
@@ -62,6 +63,8 @@ class CountedMinute(Protocol):
     @property
     def device_us(self) -> int: ...
     @property
+    def cancelled_us(self) -> int: ...
+    @property
     def cost_micro(self) -> int: ...
 
 
@@ -74,14 +77,17 @@ def record_usage(process: str, rows: Iterable[CountedMinute]) -> None:
     then left out.
     """
     # One order for everybody: two reports that touch the same rows then wait, and never deadlock.
-    ordered = sorted(rows, key=lambda row: [getattr(row, name) for name in _DIMENSION])
+    ordered = sorted(rows, key=lambda row: [getattr(row, name) for name in _KEY])
     if not ordered:
         return
     _refuse_absurd(ordered)
+    zones = hold_zones({row.tenant_id for row in ordered})
     tenant_names, key_names = _names(ordered)
     _warn_of_unknown(process, ordered, tenant_names)
+    values = [_values(row, tenant_names, key_names) for row in ordered]
     with connection.cursor() as cursor:
-        cursor.executemany(_ADD, [_values(row, tenant_names, key_names) for row in ordered])
+        cursor.executemany(_ADD, [[minute[name] for name in _COLUMNS] for minute in values])
+        add_rollups(cursor, values, zones)
         cursor.executemany(_TOUCH_KEY, _last_minutes(ordered))
 
 
@@ -93,10 +99,10 @@ def _names(rows: Sequence[CountedMinute]) -> tuple[dict[str, str], dict[str, str
         return dict(tenants), dict(keys)
 
 
-def _values(row: CountedMinute, tenants: dict[str, str], keys: dict[str, str]) -> list[Any]:
-    dimension = [row.tenant_id, _time(row.minute), *(getattr(row, name) for name in _DIMENSION[2:])]
-    names = [tenants.get(row.tenant_id, ""), keys.get(row.key_id, "")]
-    return [*dimension, *names, *(getattr(row, count) for count in _COUNTS)]
+def _values(row: CountedMinute, tenants: dict[str, str], keys: dict[str, str]) -> dict[str, Any]:
+    copied = {name: getattr(row, name) for name in (*DIMENSIONS, *COUNTS)}
+    names = {"tenant_name": tenants.get(row.tenant_id, ""), "key_name": keys.get(row.key_id, "")}
+    return {"minute": _time(row.minute), **copied, **names}
 
 
 def _last_minutes(rows: Sequence[CountedMinute]) -> list[tuple[datetime, str, str]]:
@@ -113,7 +119,7 @@ def _time(minute: int) -> datetime:
 
 def _refuse_absurd(rows: Sequence[CountedMinute]) -> None:
     for row in rows:
-        for name in _COUNTS:
+        for name in COUNTS:
             if getattr(row, name) > MAX_COUNT:
                 raise ValueError(f"{name} of {getattr(row, name)} in one minute")
 

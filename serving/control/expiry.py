@@ -14,6 +14,7 @@ from serving.control.task_outbox import TaskOutbox
 from tenants.actors import Actor
 from tenants.audit import record
 from tenants.models import ApiKey
+from tenants.retention import prune_usage
 from tenants.scoping import all_tenants
 
 USAGE_REPORTS_KEPT = timedelta(days=7)
@@ -71,4 +72,5 @@ def prune(now: datetime) -> dict[str, int]:
         "tombstones": publish.prune_tombstones(now - TOMBSTONES_KEPT),
         "tasks": dispatched.delete()[0],
         "replicas": replicas.delete()[0],
+        **prune_usage(now),
     }

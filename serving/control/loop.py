@@ -16,6 +16,7 @@ from serving.control.catalog import validation
 from serving.control.fleet import hosts, placing
 from serving.control.leadership import Leadership
 from serving.control.tuning import actions as tuning
+from tenants import rollups
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +46,7 @@ def control_steps() -> list[Step]:
         Step("fleet.placement", placing.step),
         Step("catalog.validation", validation.step),
         Step("tuning", tuning.step),
+        Step("usage.recut", rollups.recut_step, every_s=2.0),
         Step("publish.everything", lambda now: publish.everything(), every_s=30.0),
     ]
 

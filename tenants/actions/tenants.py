@@ -39,6 +39,7 @@ def create_tenant(
         requests_per_s=requests_per_s,
         burst=burst,
         time_zone=time_zone,
+        usage_zone=time_zone,
     )
     save_valid(tenant)
     record(

@@ -54,7 +54,8 @@ def test_old_tombstones_go_and_raise_the_floor(operator: Actor) -> None:
 
 
 def test_pruning_says_what_it_deleted() -> None:
-    assert set(expiry.prune(timezone.now())) == {"reports", "tombstones", "tasks", "replicas"}
+    kinds = {"reports", "tombstones", "tasks", "replicas", "usage_minutes", "usage_hours"}
+    assert set(expiry.prune(timezone.now())) == kinds
 
 
 def test_tasks_asked_for_are_dispatched_once_and_when_due() -> None:

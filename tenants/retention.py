@@ -1,0 +1,42 @@
+"""How long the ledger keeps its finer sums. Days are kept for ever."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db import connection
+
+BATCH_ROWS = 20_000
+"""Of one statement: nobody waits long for its locks, and what one run leaves the next one takes."""
+BATCHES = 50
+
+_DELETE = """
+    DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE {period} < %s ORDER BY {period} LIMIT %s)
+"""
+_MINUTES = _DELETE.format(table="tenants_usageminute", period="minute")
+_HOURS = _DELETE.format(table="tenants_usagehour", period="hour")
+
+
+def prune_usage(now: datetime) -> dict[str, int]:
+    """Delete minutes and hours that are older than the settings keep them; returns how many of each."""
+    return {
+        "usage_minutes": _delete(_MINUTES, _cutoff(now, settings.USAGE_MINUTES_KEPT_DAYS)),
+        "usage_hours": _delete(_HOURS, _cutoff(now, settings.USAGE_HOURS_KEPT_DAYS)),
+    }
+
+
+def _cutoff(now: datetime, days: int) -> datetime:
+    """The start of a day in UTC: days are cut off whole, or nearly."""
+    return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
+
+
+def _delete(sql: str, before: datetime) -> int:
+    deleted = 0
+    with connection.cursor() as cursor:
+        for _ in range(BATCHES):
+            cursor.execute(sql, [before, BATCH_ROWS])
+            deleted += cursor.rowcount
+            if cursor.rowcount < BATCH_ROWS:
+                break
+    return deleted
