@@ -17,6 +17,12 @@ class ClosedSignupAdapter(DefaultAccountAdapter):
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
 
+    def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
+        """Guesses are counted by account, whichever of its names is typed and whatever port the Host header says."""
+        login = str(credentials.get("email") or credentials.get("username") or "")
+        user = _account(login)
+        return f"account:{user.pk}" if user else f"login:{login.lower()}"
+
 
 class SignInBackend(ModelBackend):
     """One password hash per attempt, whoever is named: the time of a refusal tells nobody who has an account."""

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from console.sessions import actor_of_request, note_use
 from tenants.access import access_tenant, scope_of, visible_tenants
 from tenants.actors import Actor
 from tenants.errors import NotFound
@@ -132,7 +133,9 @@ def shell_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _identify(request: HttpRequest) -> tuple[Actor, Tenant | None]:
-    actor = Actor.of_user(cast(User, request.user), request)
+    actor = actor_of_request(request)
+    if not actor.is_anonymous:
+        note_use(request)
     tenant = None if actor.is_anonymous else _chosen_tenant(request, actor)
     request.actor, request.tenant = actor, tenant  # type: ignore[attr-defined]
     return actor, tenant

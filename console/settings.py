@@ -155,6 +155,9 @@ ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_ADAPTER = "console.accounts.ClosedSignupAdapter"
 ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
 MFA_TOTP_ISSUER = "Tidegate"
+MFA_ADAPTER = "console.secondfactor.SealedSecrets"
+OPERATORS_NEED_MFA = os.environ.get("TIDEGATE_OPERATORS_NEED_MFA") == "1"
+"""People with a platform role can do nothing until they have a second factor."""
 EMAIL_BACKEND = os.environ.get("TIDEGATE_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
 
 LANGUAGE_CODE = "en"

@@ -5,6 +5,7 @@ allauth writes these itself, so they are no actions of ours: its signals tell, a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from allauth.account.signals import password_changed, password_reset, password_set
@@ -20,6 +21,10 @@ from django.db.models import Q
 from django.dispatch import Signal
 from django.http import HttpRequest
 
+from console.live.endings import ask_again
+from console.sessions import remember
+from tenants import changes
+from tenants.actions.sessions import end_sessions, forget_session
 from tenants.actors import Actor
 from tenants.audit import Outcome, Target, record
 from tenants.models import User
@@ -43,8 +48,31 @@ def connect() -> None:
     """Listen from now on; connecting twice changes nothing."""
     for signal, action in _BY_THEMSELVES.items():
         signal.connect(_recorder(action), dispatch_uid=f"audit {action}", weak=False)
+    user_logged_in.connect(_signed_in, dispatch_uid="session begins", weak=False)
+    user_logged_out.connect(_signed_out, dispatch_uid="session ends", weak=False)
+    for signal in (password_changed, password_set, password_reset):
+        signal.connect(_password_changed, dispatch_uid="other sessions end", weak=False)
+    changes.subscribe(_user_changed)
     user_login_failed.connect(_login_failed, dispatch_uid="audit failed password")
     authentication_failed.connect(_second_factor_failed, dispatch_uid="audit failed second factor")
+
+
+def _signed_in(sender: Any, request: HttpRequest, user: User, **rest: Any) -> None:
+    remember(request, user)
+
+
+def _signed_out(sender: Any, request: HttpRequest, user: User | None = None, **rest: Any) -> None:
+    if user is not None and request.session.session_key:
+        forget_session(request.session.session_key)
+        request.session.delete()  # Django would, but only after the sockets were told to look
+        ask_again(str(user.pk))
+
+
+def _password_changed(sender: Any, request: HttpRequest, user: User, **rest: Any) -> None:
+    """Django's other sessions ended with the old password's hash; their rows and their sockets end here."""
+    end_sessions(by=Actor.of_user(user, request), user_id=user.pk, keep_key=request.session.session_key or "")
+    if request.user == user:
+        remember(request, user)
 
 
 def _recorder(action: str) -> Any:
@@ -67,6 +95,11 @@ def _login_failed(
 
 def _second_factor_failed(sender: Any, user: User, request: HttpRequest | None = None, **rest: Any) -> None:
     _failed(request, Target.of(user), "wrong second factor")
+
+
+def _user_changed(kind: changes.ChangeKind, object_id: str) -> None:
+    if kind == "user":
+        transaction.on_commit(partial(ask_again, object_id), robust=True)
 
 
 def _failed(request: HttpRequest | None, target: Target, reason: str) -> None:

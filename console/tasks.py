@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from console.api.once import forget_old
 from console.celery import app
+from console.sessions import drop_ended
 from serving.control import expiry
 from serving.control.task_outbox import TaskOutbox, dispatch_due
 from tenants.trail import checkpoints
@@ -28,7 +29,7 @@ def expire_keys() -> int:
 def prune() -> dict[str, int]:
     SessionStore.clear_expired()
     now = timezone.now()
-    return {**expiry.prune(now), "answers": forget_old(now)}
+    return {**expiry.prune(now), "answers": forget_old(now), "sessions": drop_ended()}
 
 
 @shared_task

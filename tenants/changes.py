@@ -1,4 +1,4 @@
-"""Announces that a tenant or a key changed, inside the transaction that changes it.
+"""Announces that a tenant, a key or what a person may do changed, inside the transaction that changes it.
 
 Whoever publishes configuration subscribes (serving.control does, when its app is ready). A subscriber runs
 in the announcer's transaction: what it writes commits with the change or not at all, and what it raises
@@ -12,7 +12,7 @@ from typing import Literal
 
 from django.db import transaction
 
-ChangeKind = Literal["tenant", "key"]
+ChangeKind = Literal["tenant", "key", "user"]
 Subscriber = Callable[[ChangeKind, str], None]
 
 _subscribers: list[Subscriber] = []

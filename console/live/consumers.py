@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from console.live import topics
+from console.live.endings import group_of
 from console.live.topics import Scope
 from console.sessions import actor_of_session
 
@@ -30,6 +31,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
     """`/live/?scope=all` for operators, `/live/?scope=tnt_…` for whoever may see that tenant."""
 
     view: Scope
+    person: str
+    """The group of all sockets of this person."""
     heard_at: float
     snapshot_at: float = float("-inf")
     pulse: asyncio.Task[None] | None = None
@@ -39,12 +42,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.accept()
         query = parse_qs(self.scope["query_string"].decode("latin-1"))
         self.view = Scope.parse(query.get("scope", [topics.ALL])[0][:64])
+        self.person = group_of(str(getattr(self.scope.get("user"), "pk", None)))
         refusal = await self._refusal()
         if refusal is not None:
             await self.close(refusal)
             return
         self.heard_at = time.monotonic()
         await self.channel_layer.group_add(self.view.group, self.channel_name)
+        await self.channel_layer.group_add(self.person, self.channel_name)
         await self._send({"type": "hello", "scope": str(self.view)})
         await self._send_snapshot()
         self.pulse = asyncio.create_task(self._beat())
@@ -53,6 +58,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if self.pulse is not None:
             self.pulse.cancel()
             await self.channel_layer.group_discard(self.view.group, self.channel_name)
+            await self.channel_layer.group_discard(self.person, self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """Anything a client says proves that it lives; what is not understood is ignored."""
@@ -68,6 +74,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def live_frame(self, event: dict[str, Any]) -> None:
         await self.send(text_data=event["text"])
+
+    async def live_ask_again(self, event: dict[str, Any]) -> None:
+        """Something about the person changed: a session ended, a role was lost."""
+        refusal = await self._refusal()
+        if refusal is not None:
+            await self.close(refusal)
 
     async def _send_snapshot(self) -> None:
         """At most one a second per socket: a client in trouble must not multiply it."""

@@ -93,8 +93,9 @@ def deployment(row: Deployment) -> None:
 
 
 def tenants_change(kind: ChangeKind, object_id: str) -> None:
-    """Subscriber of `tenants.changes`: publishes in the announcer's transaction."""
-    refresh(kind, object_id)
+    """Subscriber of `tenants.changes`: publishes in the announcer's transaction. People are no data-plane matter."""
+    if kind != "user":
+        refresh(kind, object_id)
 
 
 def refresh(kind: str, entry_key: str) -> int | None:

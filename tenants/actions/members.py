@@ -8,6 +8,7 @@ from tenants.access import require
 from tenants.actions.tenants import lock_tenant
 from tenants.actors import Actor
 from tenants.audit import Target, record
+from tenants.changes import announce
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Right, Role, can_grant
@@ -53,6 +54,7 @@ def change_role(*, by: Actor, membership: Membership, role: str) -> Membership:
         after={"role": wanted.value},
         tenant=member.tenant,
     )
+    announce("user", str(member.user_id))
     return member
 
 
@@ -64,6 +66,7 @@ def remove_member(*, by: Actor, membership: Membership) -> None:
     target, role = _target(member), member.role
     member.delete()
     record(by=by, action="member.removed", target=target, before={"role": role}, tenant=member.tenant)
+    announce("user", str(member.user_id))
 
 
 def _held(by: Actor, membership: Membership) -> Membership:

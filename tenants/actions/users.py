@@ -1,14 +1,17 @@
-"""Accounts. Sign-up is closed: operators make them; MFA and password changes are allauth's pages."""
+"""Accounts. Sign-up is closed: operators make them; one's own second factor and password are allauth's pages."""
 
 from __future__ import annotations
 
+from allauth.mfa.models import Authenticator
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from tenants.access import require
+from tenants.actions.sessions import end_sessions
 from tenants.actors import Actor
 from tenants.audit import record
+from tenants.changes import announce
 from tenants.errors import Conflict, Invalid
 from tenants.models import User
 from tenants.roles import PlatformRole, Right
@@ -39,6 +42,7 @@ def set_password(*, by: Actor, user: User, password: str) -> None:
     _set_password(user, password)
     user.save(update_fields=["password"])
     record(by=by, action="user.password_set", target=user)
+    end_sessions(by=by, user_id=user.pk)
 
 
 @transaction.atomic
@@ -46,16 +50,11 @@ def change_platform_role(*, by: Actor, user: User, platform_role: str) -> User:
     """Raises `Conflict` for the last active operator."""
     require(by, Right.MANAGE_USERS)
     wanted = _known_role(platform_role)
-    # All operators are locked, in one order, so that two of them cannot step down past each other.
-    operators = list(
-        User.objects.select_for_update().filter(platform_role=PlatformRole.OPERATOR).order_by("pk")
-    )
-    fresh = User.objects.select_for_update().get(pk=user.pk)
+    operators, fresh = _locked(user)
     old = fresh.platform_role
     if old == wanted:
         return fresh
-    if old == PlatformRole.OPERATOR and not any(o.is_active and o.pk != fresh.pk for o in operators):
-        raise Conflict("The platform keeps at least one operator.")
+    _keep_an_operator(fresh, operators)
     fresh.platform_role = wanted
     fresh.save(update_fields=["platform_role"])
     record(
@@ -65,7 +64,51 @@ def change_platform_role(*, by: Actor, user: User, platform_role: str) -> User:
         before={"platform_role": old},
         after={"platform_role": wanted.value},
     )
+    announce("user", str(fresh.pk))
     return fresh
+
+
+@transaction.atomic
+def set_active(*, by: Actor, user: User, is_active: bool) -> User:
+    """Switch an account off (its sessions end) or on again. Raises `Conflict` for the last active operator."""
+    require(by, Right.MANAGE_USERS)
+    operators, fresh = _locked(user)
+    if fresh.is_active == is_active:
+        return fresh
+    if not is_active:
+        _keep_an_operator(fresh, operators)
+    fresh.is_active = is_active
+    fresh.save(update_fields=["is_active"])
+    action = "user.switched_on" if is_active else "user.switched_off"
+    record(
+        by=by, action=action, target=fresh, before={"is_active": not is_active}, after={"is_active": is_active}
+    )
+    if not is_active:
+        end_sessions(by=by, user_id=fresh.pk)
+    return fresh
+
+
+@transaction.atomic
+def reset_second_factor(*, by: Actor, user: User) -> None:
+    """For whoever lost telephone and recovery codes. Their sessions end. Raises `Conflict` when there is none."""
+    require(by, Right.MANAGE_USERS)
+    removed, _ = Authenticator.objects.filter(user_id=user.pk).delete()
+    if not removed:
+        raise Conflict("This account has no second factor.")
+    record(by=by, action="user.mfa_reset", target=user)
+    end_sessions(by=by, user_id=user.pk)
+
+
+def _locked(user: User) -> tuple[list[User], User]:
+    """All operators, locked in one order so that two of them cannot step down past each other, and the account."""
+    operators = User.objects.select_for_update().filter(platform_role=PlatformRole.OPERATOR).order_by("pk")
+    return list(operators), User.objects.select_for_update().get(pk=user.pk)
+
+
+def _keep_an_operator(user: User, operators: list[User]) -> None:
+    is_operator = user.platform_role == PlatformRole.OPERATOR
+    if is_operator and not any(other.is_active and other.pk != user.pk for other in operators):
+        raise Conflict("The platform keeps at least one operator.")
 
 
 def _set_password(user: User, password: str) -> None:
