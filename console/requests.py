@@ -144,7 +144,7 @@ def _identify(request: HttpRequest) -> tuple[Actor, Tenant | None]:
 def _chosen_tenant(request: HttpRequest, actor: Actor) -> Tenant | None:
     """The tenant in the session while it may still be seen; a member of one tenant needs no choice."""
     chosen = request.session.get(TENANT_SESSION_KEY)
-    if chosen is None and not actor.is_operator and len(actor.tenant_ids) == 1:
+    if chosen is None and not actor.sees_platform and len(actor.tenant_ids) == 1:
         chosen = next(iter(actor.tenant_ids))
     if chosen is None:
         return None

@@ -83,6 +83,11 @@ def note_use(request: HttpRequest) -> None:
         remember(request, cast(User, request.user))
 
 
+def forget(session_key: str) -> None:
+    """Signed out: the list must not go on showing it."""
+    UserSession.objects.filter(session_key=session_key).delete()
+
+
 def sessions_of(user: User) -> QuerySet[UserSession]:
     """Those that still let somebody in."""
     return user.sessions.filter(_is_alive())

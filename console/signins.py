@@ -22,9 +22,9 @@ from django.dispatch import Signal
 from django.http import HttpRequest
 
 from console.live.endings import ask_again
-from console.sessions import remember
+from console.sessions import forget, remember
 from tenants import changes
-from tenants.actions.sessions import end_sessions, forget_session
+from tenants.actions.sessions import end_sessions
 from tenants.actors import Actor
 from tenants.audit import Outcome, Target, record
 from tenants.models import User
@@ -63,7 +63,7 @@ def _signed_in(sender: Any, request: HttpRequest, user: User, **rest: Any) -> No
 
 def _signed_out(sender: Any, request: HttpRequest, user: User | None = None, **rest: Any) -> None:
     if user is not None and request.session.session_key:
-        forget_session(request.session.session_key)
+        forget(request.session.session_key)
         request.session.delete()  # Django would, but only after the sockets were told to look
         ask_again(str(user.pk))
 

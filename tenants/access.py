@@ -73,17 +73,18 @@ def access_account(actor: Actor, tenant_id: str, login: str) -> User:
     return user
 
 
-def access_user(actor: Actor, user_id: int) -> User:
-    """Any account; operators only, everybody else learns nothing."""
-    user = User.objects.filter(pk=user_id).first() if actor.has(Right.MANAGE_USERS) else None
+def access_user(actor: Actor, user_id: int, right: Right = Right.VIEW_PLATFORM) -> User:
+    """Any account; for whoever sees the platform, everybody else learns nothing."""
+    user = User.objects.filter(pk=user_id).first() if actor.sees_platform else None
     if user is None:
         raise NotFound("account")
+    require(actor, right)
     return user
 
 
 def visible_tenants(actor: Actor) -> QuerySet[Tenant]:
-    """Every tenant for operators, one's own for members and keys, none for the rest."""
-    if actor.is_operator:
+    """Every tenant for operators and support, one's own for members and keys, none for the rest."""
+    if actor.sees_platform:
         return Tenant.objects.all()
     return Tenant.objects.filter(pk__in=list(actor.tenant_ids))
 
@@ -97,6 +98,6 @@ def scope_of(actor: Actor, tenant_id: str | None = None) -> AbstractContextManag
         if not actor.can_see(tenant_id):
             raise NotFound("tenant")
         return tenant_scope(tenant_id)
-    if actor.is_operator:
-        return all_tenants("an operator looks at the whole platform")
+    if actor.sees_platform:
+        return all_tenants("an operator, or support, looks at the whole platform")
     return tenant_scope(actor.tenant_ids)

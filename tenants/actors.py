@@ -107,8 +107,13 @@ class Actor:
     def is_operator(self) -> bool:
         return self.platform_role is PlatformRole.OPERATOR
 
+    @property
+    def sees_platform(self) -> bool:
+        """Whether every tenant, and what belongs to none, is there for them."""
+        return Right.VIEW_PLATFORM in self.platform_rights
+
     def can_see(self, tenant_id: str) -> bool:
-        return self.is_operator or tenant_id in self.memberships or tenant_id in self.granted
+        return self.sees_platform or tenant_id in self.memberships or tenant_id in self.granted
 
     @property
     def tenant_ids(self) -> frozenset[str]:

@@ -44,6 +44,7 @@ class Role(StrEnum):
 
 class PlatformRole(StrEnum):
     NONE = ""
+    SUPPORT = "support"
     OPERATOR = "operator"
 
 
@@ -64,6 +65,8 @@ ROLE_RIGHTS: dict[Role, Rights] = {
 }
 PLATFORM_RIGHTS: dict[PlatformRole, Rights] = {
     PlatformRole.NONE: NO_RIGHTS,
+    # Reads what the platform and every tenant does; takes nothing away in files, changes nothing.
+    PlatformRole.SUPPORT: frozenset({Right.VIEW, Right.VIEW_USAGE, Right.VIEW_AUDIT, Right.VIEW_PLATFORM}),
     PlatformRole.OPERATOR: frozenset(Right),
 }
 

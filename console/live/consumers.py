@@ -122,7 +122,7 @@ def _refusal(session: Any, view: Scope) -> int | None:
     actor = actor_of_session(getattr(session, "session_key", None))
     if actor.is_anonymous:
         return topics.CLOSE_SIGNED_OUT
-    may_see = actor.can_see(view.tenant_id) if view.tenant_id else actor.is_operator
+    may_see = actor.can_see(view.tenant_id) if view.tenant_id else actor.sees_platform
     return None if may_see else topics.CLOSE_FORBIDDEN
 
 

@@ -98,12 +98,12 @@ def changes(before: dict[str, Any] | None, after: dict[str, Any] | None) -> list
 
 
 def _readable(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:
-    """Events of the chosen tenant, or of all in which the person holds the right; operators see every one."""
+    """Events of the chosen tenant, or of all in which the person holds the right; operators and support see every one."""
     actor = request.actor
     if request.tenant is not None:
         require(actor, right, request.tenant.pk)
         return AuditEvent.objects.filter(tenant_id=request.tenant.pk)
-    if actor.is_operator:
+    if actor.has(right):
         return AuditEvent.objects.all()
     allowed = [tenant_id for tenant_id in actor.tenant_ids if actor.has(right, tenant_id)]
     if not allowed:
@@ -114,7 +114,7 @@ def _readable(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:
 def _may(request: ConsoleRequest, right: Right) -> bool:
     if request.tenant is not None:
         return request.actor.has(right, request.tenant.pk)
-    return request.actor.is_operator or any(request.actor.has(right, i) for i in request.actor.tenant_ids)
+    return request.actor.has(right) or any(request.actor.has(right, i) for i in request.actor.tenant_ids)
 
 
 def _filtered(request: ConsoleRequest, right: Right) -> QuerySet[AuditEvent]:

@@ -31,7 +31,7 @@ def overview(request: ConsoleRequest) -> HttpResponse:
         "pages/overview.html",
         live_scope=tenant.pk if tenant else ALL,
         live_tenant=tenant,
-        has_scope=tenant is not None or request.actor.is_operator,
+        has_scope=tenant is not None or request.actor.sees_platform,
         words=live_words(),
         changes=recent_changes(request),
         sees_audit=_sees_audit(request),
@@ -48,7 +48,7 @@ def switch_tenant(request: ConsoleRequest) -> HttpResponse:
 
 def live_tenant(request: ConsoleRequest) -> Tenant | None:
     """Whose live figures to stream: the chosen tenant's; for members, failing that, their first one's."""
-    if request.tenant is not None or request.actor.is_operator:
+    if request.tenant is not None or request.actor.sees_platform:
         return request.tenant
     return visible_tenants(request.actor).first()
 
@@ -96,7 +96,7 @@ def _sees_audit(request: ConsoleRequest) -> bool:
     """In the chosen tenant; without a choice, only those who see every row of the scope."""
     if request.tenant is not None:
         return request.actor.has(Right.VIEW_AUDIT, request.tenant.pk)
-    if request.actor.is_operator:
+    if request.actor.sees_platform:
         return True
     own = request.actor.tenant_ids
     return bool(own) and all(request.actor.has(Right.VIEW_AUDIT, tenant_id) for tenant_id in own)

@@ -51,7 +51,7 @@ def _readable(request: ConsoleRequest) -> list[str] | None:
     if request.tenant is not None:
         require(request.actor, Right.VIEW_USAGE, request.tenant.pk)
         return [request.tenant.pk]
-    if request.actor.is_operator:
+    if request.actor.sees_platform:
         return None
     return [i for i in request.actor.tenant_ids if request.actor.has(Right.VIEW_USAGE, i)]
 

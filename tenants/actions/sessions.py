@@ -44,11 +44,6 @@ def end_sessions(*, by: Actor, user_id: int, keep_key: str = "") -> int:
     return len(ended)
 
 
-def forget_session(session_key: str) -> None:
-    """Django ended it already (sign-out): the list must not go on showing it."""
-    UserSession.objects.filter(session_key=session_key).delete()
-
-
 def _end(pk: str, session_key: str) -> bool:
     """Whether it still let somebody in; of two that end it at once, one does."""
     UserSession.objects.filter(pk=pk).delete()

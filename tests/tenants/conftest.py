@@ -28,7 +28,7 @@ class Cast:
     members: dict[str, Membership] = field(default_factory=dict)
 
     def actor(self, who: str) -> Actor:
-        """`owner` … `auditor`, `stranger` (owner of the other tenant), `nobody`, `operator`, `anonymous`."""
+        """`owner` … `auditor`, `stranger` (owner of the other tenant), `nobody`, `support`, `operator`, `anonymous`."""
         return Actor.anonymous() if who == "anonymous" else Actor.of_user(self.users[who])
 
 
@@ -47,6 +47,7 @@ def build_cast() -> Cast:
         _join(built, role.value, built.tenant, role)
     _join(built, "stranger", built.other, Role.OWNER)
     built.users["nobody"] = create_user(by=SYSTEM, username="nobody")
+    built.users["support"] = create_user(by=SYSTEM, username="support", platform_role=PlatformRole.SUPPORT)
     built.users["operator"] = create_user(by=SYSTEM, username="operator", platform_role=PlatformRole.OPERATOR)
     return built
 

@@ -10,13 +10,15 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
+from django.test import Client
 
 import tenants.actions
-from tenants.actions import keys, members, users
+from tenants.actions import keys, members, sessions, users
 from tenants.actions import tenants as tenant_actions
 from tenants.actors import Actor
 from tenants.errors import NotAllowed, NotFound
-from tenants.models import ApiKey
+from tenants.models import ApiKey, UserSession
 from tenants.roles import ROLE_RIGHTS, Right, Role, can_grant
 from tests.tenants.conftest import SYSTEM, Cast, count_events
 
@@ -29,13 +31,24 @@ EVERYBODY = (
     "stranger",
     "nobody",
     "anonymous",
+    "support",
     "operator",
 )
-INSIDE = frozenset(role.value for role in Role)
+INSIDE = frozenset({*(role.value for role in Role), "support"})
+"""Those who see the tenant, and are told what they may not do."""
 
 
 def _key(team: Cast) -> ApiKey:
     return keys.create_key(by=SYSTEM, tenant=team.tenant, name="spare")[0]
+
+
+def _session(team: Cast) -> UserSession:
+    Client().force_login(team.users["viewer"])
+    return team.users["viewer"].sessions.get()
+
+
+def _totp(team: Cast) -> Authenticator:
+    return Authenticator.objects.create(user=team.users["viewer"], type="totp", data={"secret": "x"})
 
 
 ACTIONS: dict[str, tuple[Callable[[Cast, Actor], Any], frozenset[str]]] = {
@@ -104,6 +117,22 @@ ACTIONS: dict[str, tuple[Callable[[Cast, Actor], Any], frozenset[str]]] = {
         ),
         frozenset({"operator"}),
     ),
+    "end_session": (
+        lambda team, by: sessions.end_session(by=by, session=_session(team)),
+        frozenset({"operator", "viewer"}),
+    ),
+    "end_sessions": (
+        lambda team, by: (_session(team), sessions.end_sessions(by=by, user_id=team.users["viewer"].pk)),
+        frozenset({"operator", "viewer"}),
+    ),
+    "set_active": (
+        lambda team, by: users.set_active(by=by, user=team.users["viewer"], is_active=False),
+        frozenset({"operator"}),
+    ),
+    "reset_second_factor": (
+        lambda team, by: (_totp(team), users.reset_second_factor(by=by, user=team.users["viewer"])),
+        frozenset({"operator"}),
+    ),
     "change_platform_role": (
         lambda team, by: users.change_platform_role(
             by=by, user=team.users["viewer"], platform_role="operator"
@@ -111,7 +140,16 @@ ACTIONS: dict[str, tuple[Callable[[Cast, Actor], Any], frozenset[str]]] = {
         frozenset({"operator"}),
     ),
 }
-PLATFORM_ACTIONS = {"create_tenant", "create_user", "set_password", "change_platform_role"}
+PLATFORM_ACTIONS = {
+    "create_tenant",
+    "create_user",
+    "set_password",
+    "end_session",
+    "end_sessions",
+    "set_active",
+    "reset_second_factor",
+    "change_platform_role",
+}
 
 
 @pytest.mark.parametrize("who", EVERYBODY)

@@ -12,10 +12,10 @@ from tenants.roles import Right
 
 
 def visible_models(actor: Actor, tenant_id: str | None = None) -> QuerySet[Model]:
-    """Models the actor's tenants may use (or one of them, when named); all of them for operators."""
+    """Models the actor's tenants may use (or one of them, when named); all of them for operators and support."""
     if tenant_id is not None:
         return granted_models([tenant_id] if actor.can_see(tenant_id) else [])
-    return Model.objects.all() if actor.is_operator else granted_models(list(actor.tenant_ids))
+    return Model.objects.all() if actor.sees_platform else granted_models(list(actor.tenant_ids))
 
 
 def granted_models(tenant_ids: list[str]) -> QuerySet[Model]:

@@ -17,7 +17,7 @@ from tenants.roles import Right
 
 def visible_bindings(actor: Actor) -> QuerySet[ProfileBinding]:
     rows = ProfileBinding.objects.select_related("profile", "tenant", "model")
-    if actor.is_operator:
+    if actor.sees_platform:
         return rows
     if actor.is_anonymous:
         return rows.none()
@@ -25,7 +25,7 @@ def visible_bindings(actor: Actor) -> QuerySet[ProfileBinding]:
 
 
 def visible_profiles(actor: Actor) -> QuerySet[SlaProfile]:
-    if actor.is_operator:
+    if actor.sees_platform:
         return SlaProfile.objects.all()
     return SlaProfile.objects.filter(pk__in=visible_bindings(actor).order_by().values("profile"))
 
