@@ -45,6 +45,7 @@ class ConsoleRequest(HttpRequest):
     actor: Actor
     tenant: Tenant | None
     """The chosen tenant; None looks at all that the actor may see."""
+    lacks_second_factor: bool
     user: User
     htmx: HtmxDetails
 

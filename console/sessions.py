@@ -45,7 +45,8 @@ def actor_of_request(request: HttpRequest) -> Actor:
     """Whoever must use a second factor and does not has no role at all until they do."""
     user = cast(User, request.user)
     actor = Actor.of_user(user, request)
-    if not lacks_second_factor(request):
+    request.lacks_second_factor = lacks_second_factor(request)  # type: ignore[attr-defined]
+    if not request.lacks_second_factor:  # type: ignore[attr-defined]
         return actor
     return replace(actor, platform_role=PlatformRole.NONE, memberships=MappingProxyType({}))
 

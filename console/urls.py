@@ -14,8 +14,10 @@ from console.pages import (
     members,
     models,
     overview,
+    people,
     playground,
     profiles,
+    sessions,
     tenants,
     tunings,
     usage,
@@ -71,6 +73,16 @@ _tenants = [
     path("<str:slug>/members/new-account", members.create_account, name="account_create"),
     path("<str:slug>/keys/new", keys.create, name="key_create"),
 ]
+_people = [
+    path("", people.index, name="people"),
+    path("<int:user_id>/", people.detail, name="person"),
+    path("<int:user_id>/role", people.change_role, name="person_role"),
+    path("<int:user_id>/password", people.new_password, name="person_password"),
+    path("<int:user_id>/switch-off", people.switch_off, name="person_switch_off"),
+    path("<int:user_id>/switch-on", people.switch_on, name="person_switch_on"),
+    path("<int:user_id>/second-factor/reset", people.reset_factor, name="person_reset_factor"),
+    path("<int:user_id>/sessions/end", people.end_all, name="person_end_sessions"),
+]
 _profiles = [
     path("", profiles.index, name="profiles"),
     path("new", profiles.create, name="profile_create"),
@@ -94,6 +106,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("fleet/", fleet.index, name="fleet"),
     path("fleet/state", fleet.state, name="fleet_state"),
     path("tenants/", include(_tenants)),
+    path("people/", include(_people)),
+    path("sessions/", sessions.index, name="sessions"),
+    path("sessions/end-others", sessions.end_others, name="sessions_end_others"),
+    path("sessions/<str:session_id>/end", sessions.end, name="session_end"),
     path("members/<str:member_id>/role", members.edit, name="member_edit"),
     path("members/<str:member_id>/remove", members.remove, name="member_remove"),
     path("keys/<str:key_id>/revoke", keys.revoke, name="key_revoke"),

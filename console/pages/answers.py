@@ -12,7 +12,9 @@ from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
 
 from console.pages.forms import ActionForm
 from console.requests import ConsoleRequest
@@ -42,6 +44,8 @@ def page(section: str, methods: tuple[str, ...] = GET) -> Callable[[View[P]], Ca
             asked = cast(ConsoleRequest, request)
             if asked.actor.is_anonymous:
                 return _to_sign_in(asked)
+            if asked.lacks_second_factor:
+                return _to_second_factor(asked)
             asked.section = section  # type: ignore[attr-defined]
             return view(asked, *args, **kwargs)
 
@@ -125,8 +129,16 @@ def try_action(
 
 def _holds_nul(request: HttpRequest) -> bool:
     """PostgreSQL's texts hold no NUL: a value with one exists nowhere, and asking for it is an error there."""
-    typed = (value for data in (request.GET, request.POST) for _, values in data.lists() for value in values)
+    typed = (
+        value for data in (request.GET, request.POST) for _name, values in data.lists() for value in values
+    )
     return "\0" in request.path_info or any("\0" in value for value in typed)
+
+
+def _to_second_factor(request: ConsoleRequest) -> HttpResponse:
+    """Where an operator without one is led from every page; until then they have no right anyway."""
+    messages.warning(request, _("Set up a second factor first: operators here need one."))
+    return go(request, reverse("mfa_activate_totp"))
 
 
 def _to_sign_in(request: ConsoleRequest) -> HttpResponse:

@@ -50,6 +50,7 @@ STATES: dict[str, Mark] = {
     "not_measured": Mark(_UNKNOWN, "ban", _("not measured")),
     "done": Mark(_GOOD, "circle-check", _("done")),
     "cancelled": Mark(_UNKNOWN, "ban", _("cancelled")),
+    "switched_off": Mark(_UNKNOWN, "user-off", _("switched off")),
     "failed": Mark(_BAD, "alert-triangle", _("failed")),
     "failure": Mark(_BAD, "alert-triangle", _("failure")),
 }
@@ -60,6 +61,7 @@ ROLES = {
     "viewer": _("viewer"),
     "auditor": _("auditor"),
 }
+PLATFORM_ROLES = {"": "–", "support": _("support"), "operator": _("operator")}
 CLASSES = {"interactive": _("interactive"), "standard": _("standard"), "batch": _("batch")}
 
 
@@ -93,6 +95,11 @@ def sla_class(name: str) -> SafeString:
 def role(name: str) -> Any:
     """A member's role in the reader's language."""
     return ROLES.get(name, name)
+
+
+@register.filter
+def platform_role(name: str) -> Any:
+    return PLATFORM_ROLES.get(name, name)
 
 
 @register.filter

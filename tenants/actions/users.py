@@ -81,7 +81,11 @@ def set_active(*, by: Actor, user: User, is_active: bool) -> User:
     fresh.save(update_fields=["is_active"])
     action = "user.switched_on" if is_active else "user.switched_off"
     record(
-        by=by, action=action, target=fresh, before={"is_active": not is_active}, after={"is_active": is_active}
+        by=by,
+        action=action,
+        target=fresh,
+        before={"is_active": not is_active},
+        after={"is_active": is_active},
     )
     if not is_active:
         end_sessions(by=by, user_id=fresh.pk)

@@ -8,48 +8,59 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('auth', '0012_alter_user_first_name_max_length'),
-        ('tenants', '0004_keys_know_who_made_them'),
+        ("auth", "0012_alter_user_first_name_max_length"),
+        ("tenants", "0004_keys_know_who_made_them"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='UserSession',
+            name="UserSession",
             fields=[
-                ('id', tenants.ids.PrefixedIdField('ses_', primary_key=True, serialize=False)),
-                ('session_key', models.CharField(editable=False, max_length=40, unique=True)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('last_seen_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('ip', models.GenericIPAddressField(null=True)),
-                ('user_agent', models.CharField(blank=True, max_length=256)),
+                ("id", tenants.ids.PrefixedIdField("ses_", primary_key=True, serialize=False)),
+                ("session_key", models.CharField(editable=False, max_length=40, unique=True)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ("last_seen_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("ip", models.GenericIPAddressField(null=True)),
+                ("user_agent", models.CharField(blank=True, max_length=256)),
             ],
             options={
-                'verbose_name': 'session',
-                'ordering': ('-last_seen_at',),
+                "verbose_name": "session",
+                "ordering": ("-last_seen_at",),
             },
         ),
         migrations.RemoveConstraint(
-            model_name='user',
-            name='user_platform_role_known',
+            model_name="user",
+            name="user_platform_role_known",
         ),
         migrations.AlterField(
-            model_name='user',
-            name='platform_role',
-            field=models.CharField(blank=True, choices=[('', 'none'), ('support', 'support'), ('operator', 'operator')], default='', max_length=16),
+            model_name="user",
+            name="platform_role",
+            field=models.CharField(
+                blank=True,
+                choices=[("", "none"), ("support", "support"), ("operator", "operator")],
+                default="",
+                max_length=16,
+            ),
         ),
         migrations.AddConstraint(
-            model_name='user',
-            constraint=models.CheckConstraint(condition=models.Q(('platform_role__in', ['', 'support', 'operator'])), name='user_platform_role_known'),
+            model_name="user",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("platform_role__in", ["", "support", "operator"])),
+                name="user_platform_role_known",
+            ),
         ),
         migrations.AddField(
-            model_name='usersession',
-            name='user',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='sessions', to=settings.AUTH_USER_MODEL),
+            model_name="usersession",
+            name="user",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="sessions",
+                to=settings.AUTH_USER_MODEL,
+            ),
         ),
         migrations.AddIndex(
-            model_name='usersession',
-            index=models.Index(fields=['user', '-last_seen_at'], name='session_by_user'),
+            model_name="usersession",
+            index=models.Index(fields=["user", "-last_seen_at"], name="session_by_user"),
         ),
     ]

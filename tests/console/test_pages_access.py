@@ -68,6 +68,14 @@ def binding(world: World) -> list[object]:
     return [world.binding.pk]
 
 
+def person(world: World) -> list[object]:
+    return [world.cast.users["developer"].pk]
+
+
+def own_session(world: World) -> list[object]:
+    return ["ses_no-such-thing"]
+
+
 # name → arguments, method, status for: operator, owner, viewer, stranger
 TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "overview": (nothing, "get", (200, 200, 200, 200)),
@@ -104,6 +112,17 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "tenant_resume": (tenant, "post", (302, 403, 403, 404)),
     "member_add": (tenant, "get", (200, 200, 403, 404)),
     "account_create": (tenant, "get", (200, 403, 403, 404)),
+    "people": (nothing, "get", (200, 403, 403, 403)),
+    "person": (person, "get", (200, 404, 404, 404)),
+    "person_role": (person, "get", (200, 404, 404, 404)),
+    "person_password": (person, "get", (200, 404, 404, 404)),
+    "person_switch_off": (person, "get", (200, 404, 404, 404)),
+    "person_switch_on": (person, "post", (302, 404, 404, 404)),
+    "person_reset_factor": (person, "get", (200, 404, 404, 404)),
+    "person_end_sessions": (person, "post", (302, 404, 404, 404)),
+    "sessions": (nothing, "get", (200, 200, 200, 200)),
+    "session_end": (own_session, "post", (404, 404, 404, 404)),
+    "sessions_end_others": (nothing, "post", (302, 302, 302, 302)),
     "member_edit": (member, "get", (200, 200, 403, 404)),
     "member_remove": (member, "get", (200, 200, 403, 404)),
     "key_create": (tenant, "get", (200, 200, 403, 404)),

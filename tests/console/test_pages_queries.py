@@ -13,10 +13,11 @@ from serving.control.fleet.models import Deployment, Host, Replica
 from serving.control.profiles.actions import bind_profile, create_profile
 from tenants.actions.keys import create_key
 from tenants.actions.tenants import create_tenant
+from tenants.actions.users import create_user
 from tests.console.conftest import World
 from tests.tenants.conftest import SYSTEM
 
-LISTS = ("overview", "models", "fleet", "tenants", "profiles", "usage", "audit", "playground")
+LISTS = ("overview", "models", "fleet", "tenants", "people", "profiles", "usage", "audit", "playground")
 
 
 def asked(client: Client, address: str) -> int:
@@ -49,6 +50,7 @@ def _more(world: World) -> None:
     host = Host.objects.get()
     for number in range(5):
         tenant = create_tenant(by=SYSTEM, slug=f"team-{number}", name=f"Team {number}")
+        create_user(by=SYSTEM, username=f"person {number}")
         create_key(by=SYSTEM, tenant=world.cast.tenant, name=f"key {number}")
         model = create_model(by=SYSTEM, name=f"model-{number}")
         version = register_version(by=SYSTEM, model=model, source=None, engine="echo")

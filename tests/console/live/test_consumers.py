@@ -18,6 +18,7 @@ from console.asgi import application
 from console.live import consumers, topics
 from console.live.topics import Scope
 from tenants.actions.members import remove_member
+from tenants.actions.sessions import end_sessions
 from tests.console.live.sockets import Socket
 from tests.tenants.conftest import SYSTEM, Cast, build_cast
 
@@ -157,3 +158,30 @@ async def test_signing_out_ends_the_stream(people: Cast, monkeypatch: pytest.Mon
 def _ask_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "PING_S", 0.05)
     monkeypatch.setattr(topics, "RECHECK_S", 0.05)
+
+
+async def test_an_ended_session_ends_its_streams_at_once(people: Cast) -> None:
+    """Not at the next time it is asked, which is `topics.RECHECK_S` away."""
+    socket = await watching(people, "viewer", people.tenant.pk)
+    await sync_to_async(end_sessions)(by=SYSTEM, user_id=people.users["viewer"].pk)
+    assert await socket.close_code() == topics.CLOSE_SIGNED_OUT
+
+
+async def test_a_lost_membership_ends_the_stream_at_once(people: Cast) -> None:
+    socket = await watching(people, "viewer", people.tenant.pk)
+    await sync_to_async(remove_member)(by=SYSTEM, membership=people.members["viewer"])
+    assert await socket.close_code() == topics.CLOSE_FORBIDDEN
+
+
+async def test_the_streams_of_others_go_on(people: Cast) -> None:
+    socket = await watching(people, "owner", people.tenant.pk)
+    await sync_to_async(_signed_in)(people, "viewer")
+    await sync_to_async(end_sessions)(by=SYSTEM, user_id=people.users["viewer"].pk)
+    await publish(Scope(people.tenant.pk), {"type": "frame", "seq": 2})
+    assert await socket.next() == {"type": "frame", "seq": 2}
+    await socket.leave()
+
+
+async def test_support_watches_everything(people: Cast) -> None:
+    socket = await watching(people, "support", "all")
+    await socket.leave()
