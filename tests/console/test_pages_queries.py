@@ -50,7 +50,7 @@ def _more(world: World) -> None:
     host = Host.objects.get()
     for number in range(5):
         tenant = create_tenant(by=SYSTEM, slug=f"team-{number}", name=f"Team {number}")
-        create_user(by=SYSTEM, username=f"person {number}")
+        create_user(by=SYSTEM, username=f"person-{number}")
         create_key(by=SYSTEM, tenant=world.cast.tenant, name=f"key {number}")
         model = create_model(by=SYSTEM, name=f"model-{number}")
         version = register_version(by=SYSTEM, model=model, source=None, engine="echo")
