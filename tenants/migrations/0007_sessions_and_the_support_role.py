@@ -10,7 +10,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("auth", "0012_alter_user_first_name_max_length"),
-        ("tenants", "0005_audit_chain"),
+        ("tenants", "0006_usage_by_hour_and_day"),
     ]
 
     operations = [
