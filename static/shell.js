@@ -22,10 +22,11 @@ async function copy(button) {
 }
 
 document.addEventListener("click", (event) => {
-  const target = event.target.closest("[data-theme-switch], [data-copy], [data-dialog-close]");
+  const target = event.target.closest("[data-theme-switch], [data-copy], [data-print], [data-dialog-close]");
   if (!target) return;
   if (target.matches("[data-theme-switch]")) switchTheme();
   else if (target.matches("[data-copy]")) copy(target);
+  else if (target.matches("[data-print]")) window.print();
   else target.closest("dialog")?.close();
 });
 

@@ -15,20 +15,21 @@ from django.utils.translation import gettext_lazy
 
 from console.pages.answers import FORM, Crumbs, FormPage, attempt, go, page, show, try_action
 from console.pages.forms import ActionForm, ConfirmForm, FigureField
-from console.pages.ledger import Sums, sums_by, total_of
 from console.pages.listing import listing
 from console.pages.promises import promises_of
 from console.requests import ConsoleRequest
 from tenants.access import access_tenant_by_slug, require, visible_tenants
 from tenants.actions.keys import MAX_ACTIVE_KEYS
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
-from tenants.models import SET_BY_OPERATORS, ApiKey, Membership, Tenant, UsageMinute
+from tenants.ledger import Span, Sums, sums_by, total_of, usage_in
+from tenants.models import SET_BY_OPERATORS, ApiKey, Membership, Tenant
 from tenants.roles import Right
+from tenants.rollups import day_of
 from tenants.scoping import tenant_scope
 from tenants.staleness import mark_of
-from tenants.zones import UTC_NAME, zone_names
+from tenants.zones import UTC_NAME, zone, zone_names
 
-USAGE_SPAN = timedelta(days=30)
+USAGE_SPAN = timedelta(days=29)
 RECENT_KEYS = 50
 """Revoked keys that are still listed."""
 
@@ -226,8 +227,8 @@ def resume(request: ConsoleRequest, slug: str) -> HttpResponse:
 def _usage(request: ConsoleRequest, tenant: Tenant) -> list[Sums]:
     if not request.actor.has(Right.VIEW_USAGE, tenant.pk):
         return []
-    rows = UsageMinute.objects.filter(minute__gte=timezone.now() - USAGE_SPAN)
-    return sums_by(rows, "model", "sla_class")
+    today = day_of(timezone.now(), zone(tenant.usage_zone))
+    return sums_by(usage_in(Span(today - USAGE_SPAN, today), [tenant.pk]), ("model", "class"))
 
 
 def _address(tenant: Tenant) -> str:

@@ -1,67 +1,126 @@
-"""Usage and cost by day, tenant and model, out of the ledger."""
+"""Usage and cost: sums of the ledger by what the reader wants, day by day, with what the month will come to."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, timedelta
+from typing import Any
 
-from django.db.models.functions import TruncDay
+from django.db.models import QuerySet, Sum
 from django.http import HttpResponse
-from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from console.pages.answers import page, show
-from console.pages.ledger import sums_by, total_of
+from console.pages.bars import Bar, bars_of
+from console.pages.usage_export import exported
+from console.pages.usage_query import SPANS, UsageQuery, query_of
 from console.requests import ConsoleRequest
-from tenants.access import require
-from tenants.models import UsageMinute
-from tenants.roles import Right
+from serving.control.catalog.models import Version
+from tenants.forecast import Forecast, first_needed, month_forecast
+from tenants.ledger import GROUPS, Span, Sums, sums_by, total_of, usage_in
+from tenants.models import UsageDay
 
-SPANS_DAYS = (1, 7, 30, 90)
 MAX_ROWS = 500
+GROUP_WORDS = {
+    "day": gettext_lazy("Day and model"),
+    "tenant": gettext_lazy("Tenant"),
+    "key": gettext_lazy("API key"),
+    "model": gettext_lazy("Model"),
+    "version": gettext_lazy("Version"),
+    "class": gettext_lazy("Class"),
+}
+SPAN_WORDS = {
+    "1": gettext_lazy("Today"),
+    "7": gettext_lazy("Last 7 days"),
+    "30": gettext_lazy("Last 30 days"),
+    "90": gettext_lazy("Last 90 days"),
+    "month": gettext_lazy("This month"),
+    "last-month": gettext_lazy("Last month"),
+}
+_WITH = {"day": ("day", "tenant", "model"), "key": ("tenant", "key"), "version": ("model", "version")}
+"""Groups that say little alone."""
 
 
 @page("usage")
 def index(request: ConsoleRequest) -> HttpResponse:
-    days = _days(request)
-    model = request.GET.get("model", "").strip()[:100]
-    tenant_ids = _readable(request)
-    rows = UsageMinute.objects.filter(minute__gte=_since(days))
-    if tenant_ids is not None:
-        rows = rows.filter(tenant_id__in=tenant_ids)
-    models = sorted(set(rows.order_by().values_list("model", flat=True).distinct()))
-    chosen = rows.filter(model=model) if model else rows
-    by_day = sums_by(chosen.annotate(day=TruncDay("minute")), "-day", "tenant_id", "tenant_name", "model")
-    top = max((row["cost_micro"] for row in by_day), default=0)
-    for row in by_day:
-        row["cost_share"] = row["cost_micro"] / top if top else 0
+    asked = query_of(request)
+    rows = usage_in(asked.span, asked.tenant_ids, **asked.wanted)
+    groups = _WITH.get(asked.group, (asked.group,))
+    found = sums_by(rows, groups, MAX_ROWS + 1)
+    days = sums_by(rows, ("day",))
+    listed = found[:MAX_ROWS]
+    _add_shares(listed)
+    _add_versions(listed)
     return show(
         request,
         "pages/usage.html",
-        rows=by_day[:MAX_ROWS],
-        is_cut=len(by_day) > MAX_ROWS,
-        total=total_of(by_day),
-        models=models,
-        model=model,
-        days=days,
-        spans=SPANS_DAYS,
+        asked=asked,
+        columns=[column for column in GROUPS if column in groups],
+        rows=listed,
+        is_cut=len(found) > MAX_ROWS,
+        total=total_of(days),
+        bars=_bars(days, asked),
+        forecast=_forecast(asked),
+        models=_models(asked),
+        spans=[(name, SPAN_WORDS[name]) for name in SPANS],
+        groups=list(GROUP_WORDS.items()),
+        chips=_chips(asked, listed),
+        export=asked.address(),
     )
 
 
-def _readable(request: ConsoleRequest) -> list[str] | None:
-    """Tenants whose usage may be read; None for all of the scope."""
-    if request.tenant is not None:
-        require(request.actor, Right.VIEW_USAGE, request.tenant.pk)
-        return [request.tenant.pk]
-    if request.actor.sees_platform:
-        return None
-    return [i for i in request.actor.tenant_ids if request.actor.has(Right.VIEW_USAGE, i)]
+@page("usage")
+def export(request: ConsoleRequest) -> Any:
+    """Every row of the days asked for, at the finest the ledger has for days, as CSV."""
+    return exported(request, query_of(request))
 
 
-def _days(request: ConsoleRequest) -> int:
-    asked = request.GET.get("days", "")
-    return next((days for days in SPANS_DAYS if asked == str(days)), 30)
+def _add_shares(rows: list[Sums]) -> None:
+    top = max((row["cost_micro"] for row in rows), default=0)
+    for row in rows:
+        row["cost_share"] = row["cost_micro"] / top if top else 0
 
 
-def _since(days: int) -> datetime:
-    """The start of the first day shown, in the viewer's zone."""
-    today = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
-    return today - timedelta(days=days - 1)
+def _add_versions(rows: list[Sums]) -> None:
+    """The number people know a version by; versions stay in the catalog when they are archived."""
+    ids = {row["version_id"] for row in rows if "version_id" in row}
+    numbers = dict(Version.objects.filter(pk__in=ids).values_list("pk", "number")) if ids else {}
+    for row in rows:
+        if "version_id" in row:
+            row["version_number"] = numbers.get(row["version_id"])
+
+
+def _bars(days: list[Sums], asked: UsageQuery) -> list[Bar]:
+    cost = {row["day"]: row["cost_micro"] for row in days}
+    last = max([asked.span.last if asked.tenant_ids else min(asked.span.last, asked.today), *cost])
+    count = (last - asked.span.first).days + 1
+    return bars_of([(day, cost.get(day, 0)) for day in _dates(asked.span.first, count)]) if count > 1 else []
+
+
+def _dates(first: date, count: int) -> list[date]:
+    return [first + timedelta(days=number) for number in range(count)]
+
+
+def _forecast(asked: UsageQuery) -> Forecast | None:
+    """Of the running month, under the same filters, whatever days are shown."""
+    rows = usage_in(Span(first_needed(asked.today), asked.today), asked.tenant_ids, **asked.wanted)
+    return month_forecast(_cost_by_day(rows), asked.today)
+
+
+def _cost_by_day(rows: QuerySet[UsageDay]) -> dict[date, int]:
+    return dict(rows.values("day").annotate(cost=Sum("cost_micro")).values_list("day", "cost"))
+
+
+def _models(asked: UsageQuery) -> list[str]:
+    rows = usage_in(asked.span, asked.tenant_ids)
+    return sorted(rows.values_list("model", flat=True).distinct())
+
+
+def _chips(asked: UsageQuery, rows: list[Sums]) -> list[tuple[Any, str, str]]:
+    """What the rows are narrowed to, besides the model: its word, its value as people know it, and the way out."""
+    chips = []
+    for name, value in asked.wanted.items():
+        if name != "model":
+            column, named = GROUPS[name]
+            known = next((row.get(named) for row in rows if named and row.get(column) == value), None)
+            chips.append((GROUP_WORDS[name], known or value, asked.address(**{name: ""})))
+    return chips

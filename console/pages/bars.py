@@ -1,0 +1,41 @@
+"""A bar chart as numbers for a drawing of 100 × 100: one bar a day, legible without a script and on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import NamedTuple
+
+GAP = 0.22
+"""Share of a bar's place that stays empty."""
+
+
+class Bar(NamedTuple):
+    day: date
+    value: int
+    x: str
+    y: str
+    width: str
+    height: str
+
+
+def bars_of(values: Sequence[tuple[date, int]]) -> list[Bar]:
+    """Bars from left to right; the highest fills the drawing."""
+    top = max((value for _, value in values), default=0)
+    place = 100 / max(1, len(values))
+    return [
+        Bar(
+            day,
+            value,
+            f"{number * place + place * GAP / 2:.3f}",
+            f"{100 - _height(value, top):.3f}",
+            f"{place * (1 - GAP):.3f}",
+            f"{_height(value, top):.3f}",
+        )
+        for number, (day, value) in enumerate(values)
+    ]
+
+
+def _height(value: int, top: int) -> float:
+    """At least a hair for what was not nothing."""
+    return max(0.6, 100 * value / top) if value else 0.0
