@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.conditions import refuse_changed, tag_of
 from console.api.fields import Body, Document, Moment, Ref
 from console.api.paging import NUMBERED
 from console.api.schema import changed, listed
 from console.api.views import ApiView
 from serving.control.catalog.access import access_model_by_id, access_version
 from serving.control.catalog.actions import set_alias
+from serving.control.catalog.models import Model
 from tenants.roles import Right
 
 
@@ -45,5 +48,16 @@ class OneAlias(ApiView):
         """Point the alias at a ready version; one that exists moves."""
         model = access_model_by_id(self.actor, model_id, Right.MANAGE_MODELS)
         version = self.named("version", access_version, self.read(AliasBody)["version"])
-        row = set_alias(by=self.actor, model=model, alias=alias, version=version)
+        with transaction.atomic():
+            self._refuse_changed(model, alias)
+            row = set_alias(by=self.actor, model=model, alias=alias, version=version)
         return self.one(row, AliasDocument)
+
+    def _refuse_changed(self, model: Model, alias: str) -> None:
+        """An alias that is not there yet matches no tag, not even `*`."""
+        wanted = self.request.headers.get("if-match")
+        if wanted is None:
+            return
+        self.hold(model)
+        known = model.aliases.select_related("model", "version").filter(alias=alias).first()
+        refuse_changed(wanted, tag_of(AliasDocument(known).data) if known else None)

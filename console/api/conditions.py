@@ -20,12 +20,16 @@ def tag_of(document: Mapping[str, Any], moving: tuple[str, ...] = ()) -> str:
     return f'"{mark_of({name: value for name, value in document.items() if name not in moving})}"'
 
 
-def refuse_changed(if_match: str, tag: str) -> None:
-    """Raises `PreconditionFailed` unless the header is absent, `*`, or lists the tag; `ParseError` for noise."""
-    wanted = if_match.strip()
-    if wanted in ("", "*"):
+def refuse_changed(if_match: str | None, tag: str | None) -> None:
+    """Raises `PreconditionFailed` unless the header is absent, `*`, or lists the tag; `ParseError` for noise.
+
+    `tag` None: there is no such object, and so nothing that any header could name.
+    """
+    if if_match is None or (if_match.strip() == "*" and tag is not None):
         return
-    listed = [part.strip() for part in wanted[:_MAX_CHARS].split(",")]
+    if if_match.strip() == "*":
+        raise PreconditionFailed("There is no such object yet.")
+    listed = [part.strip() for part in if_match[:_MAX_CHARS].split(",")]
     if not all(_TAG.fullmatch(part) for part in listed):
         raise exceptions.ParseError('If-Match holds tags in quotes, such as "4f0c…", or *.')
     # Compared as they are: a weak tag (W/…) matches nothing, as the standard asks of If-Match.

@@ -92,8 +92,8 @@ def _keep(account: str, key: str, fingerprint: str, answer: Response) -> Respons
 
 def _key_of(request: Request) -> str:
     """Raises `ParseError` for a header that is no key."""
-    given = request.headers.get("idempotency-key", "").strip()
-    if not given:
+    given = request.headers.get("idempotency-key")
+    if given is None:
         return ""
     found = _KEY.fullmatch(given)
     if found is None:

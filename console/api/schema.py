@@ -73,7 +73,12 @@ class Closed(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
 
 def listed(name: str, row: Shape, query: type[Page] = Page) -> Callable[[View], View]:
     """`GET` of a list. `name` is the operation's id, such as `list_tenants`."""
-    page = inline_serializer(
+    return _declared(name, query, responses=_page_of(row))
+
+
+@cache
+def _page_of(row: Shape) -> serializers.Serializer:
+    return inline_serializer(
         f"{row.__name__.removesuffix('Document')}Page",
         {
             "data": row(many=True),
@@ -81,7 +86,6 @@ def listed(name: str, row: Shape, query: type[Page] = Page) -> Callable[[View], 
             "next_cursor": serializers.CharField(allow_null=True),
         },
     )
-    return _declared(name, query, responses=page)
 
 
 def shown(name: str, document: Shape | Any, query: type[Query] = Query) -> Callable[[View], View]:
@@ -118,7 +122,9 @@ def gone(name: str, query: type[Query] = Query) -> Callable[[View], View]:
 
 def _declared(name: str, query: type[Query], **said: Any) -> Callable[[View], View]:
     def declare(view: View) -> View:
-        declared: Any = extend_schema(operation_id=name, parameters=[query], **said)(view)
+        declared: Any = extend_schema(
+            operation_id=name, parameters=[] if query is Query else [query], **said
+        )(view)
         declared.query = query
         declared.takes_body = said.get("request") is not None
         return declared
@@ -138,13 +144,13 @@ def openapi() -> dict[str, Any]:
 _IF_MATCH = {
     "in": "header",
     "name": "If-Match",
-    "schema": {"type": "string", "pattern": r'^(\*|"[!#-~]*")$'},
+    "schema": {"type": "string", "pattern": r'^(\*|(W/)?"[!#-~]*"( *, *(W/)?"[!#-~]*")*)$'},
     "description": "The `ETag` you read. Refused with 412 when the object is another one by now.",
 }
 _IDEMPOTENCY = {
     "in": "header",
     "name": "Idempotency-Key",
-    "schema": {"type": "string", "pattern": r'^"[!#-~]{1,255}"$'},
+    "schema": {"type": "string", "pattern": r'^("[!#-~]{1,255}"|[!#-~]{1,255})$'},
     "description": "Asked twice with the same key, it is done once; kept for 24 hours.",
 }
 _PROBLEM = {
@@ -156,19 +162,21 @@ _PROBLEM = {
 def for_every_operation(result: dict[str, Any], generator: Any, **others: Any) -> dict[str, Any]:
     """A hook of drf-spectacular: problems, headers, and the second shape of what may be rehearsed."""
     result["components"]["schemas"].update(_problem_shapes())
-    for path, operations in result["paths"].items():
+    for operations in result["paths"].values():
         for method, operation in operations.items():
-            _complete(path, method, operation)
+            _complete(method, operation)
     return result
 
 
-def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+def _complete(method: str, operation: dict[str, Any]) -> None:
+    operation["security"] = [way for way in operation["security"] if way]
     operation["responses"]["default"] = _PROBLEM
     parameters = operation.setdefault("parameters", [])
     names = {parameter["name"] for parameter in parameters}
     if method == "post":
         parameters.append(_IDEMPOTENCY)
-    if method in ("patch", "put", "delete"):
+    is_verb = method == "post" and "201" not in operation["responses"]
+    if is_verb or method in ("patch", "put", "delete"):
         parameters.append(_IF_MATCH)
     if "dry_run" in names and method in ("patch", "put"):
         _or_rehearsal(operation["responses"]["200"]["content"]["application/json"])

@@ -15,7 +15,7 @@ from console.api.schema import Page, Rehearsed, changed, listed, made, shown
 from console.api.views import ApiView
 from tenants.access import access_tenant, visible_tenants
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
-from tenants.models import Tenant
+from tenants.models import SLUG_PATTERN, Tenant
 from tenants.roles import Right
 
 MAX_RATE = 1e9
@@ -46,7 +46,7 @@ class TenantChange(Body):
 
 
 class TenantBody(TenantChange):
-    slug = Text(max_length=40)
+    slug = serializers.RegexField(SLUG_PATTERN, max_length=40)
     name = Text(max_length=100)
 
 

@@ -6,17 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from django.http import HttpResponse
 from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.fields import Body, Number, Text, Whole
-from console.api.paging import page_of
-from console.api.schema import Page, made, shown
-from console.api.views import ApiView, created
+from console.api.fields import Body, Document, Number, Text, Whole
+from console.api.schema import listed, made, shown
+from console.api.views import ApiView
 from serving.control.catalog.models import Version
 from serving.control.tuning.access import access_tuned_version, access_tuning, visible_tunings
 from serving.control.tuning.actions import apply_tuning, cancel_tuning, request_tuning
@@ -50,19 +47,63 @@ class ApplyBody(Body):
     candidate = Whole(max_value=1000)
 
 
+class NamedVersionDocument(Document):
+    id = serializers.CharField()
+    model = serializers.CharField(source="model.name")
+    number = serializers.IntegerField()
+
+
+class AppliedDocument(Document):
+    version = NamedVersionDocument(source="*")
+    state = serializers.CharField()
+    options = serializers.DictField()
+
+
+class TuningDocument(Document):
+    """Rendered by `document`: what was measured of a candidate comes from the row of its measurement."""
+
+    id = serializers.CharField()
+    version = NamedVersionDocument()
+    state = serializers.CharField()
+    reason = serializers.CharField()
+    host = serializers.CharField()
+    device = serializers.CharField()
+    goal = serializers.ChoiceField(choices=GOALS)
+    tolerance = serializers.DictField()
+    candidates = serializers.ListField(child=serializers.DictField())
+    recommended = serializers.IntegerField(allow_null=True)
+    gain = serializers.FloatField(allow_null=True)
+    skipped = serializers.JSONField()
+    created_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+    def to_representation(self, instance: TuningRun) -> dict[str, Any]:
+        return document(instance)
+
+
 class VersionTunings(ApiView):
     """`/versions/{id}/tunings`"""
 
-    @shown("list_tunings", OpenApiTypes.OBJECT, Page)
+    @listed("list_tunings", TuningDocument)
     def get(self, request: Request, version_id: str) -> Response:
+        """Runs of variant tuning, newest first."""
         version = access_tuned_version(self.actor, version_id)
         rows = visible_tunings(self.actor).filter(version=version)
-        return Response(page_of(rows, document, limit=self.asked["limit"], after=self.asked["after"]))
+        return self.rows(rows, TuningDocument)
 
-    @made("request_tuning", TuningBody, OpenApiTypes.OBJECT)
-    def post(self, request: Request, version_id: str) -> HttpResponse:
+    @made("request_tuning", TuningBody, TuningDocument)
+    def post(self, request: Request, version_id: str) -> Response:
+        """Measure the version under other options."""
         version = access_tuned_version(self.actor, version_id, Right.MANAGE_MODELS)
         values = self.read(TuningBody)
+        return self.make(
+            lambda: self._requested(version, values),
+            TuningDocument,
+            lambda run: reverse("api_tuning", args=[run.pk]),
+        )
+
+    def _requested(self, version: Version, values: dict[str, Any]) -> TuningRun:
         samples = "inputs" if "inputs" in values else "texts"
         try:
             run = request_tuning(by=self.actor, version=version, **_arguments(values, version))
@@ -70,37 +111,46 @@ class VersionTunings(ApiView):
             raise Invalid(
                 {samples if n == "samples" else n: said for n, said in error.errors.items()}
             ) from error
-        return created(document(access_tuning(self.actor, run.pk)), reverse("api_tuning", args=[run.pk]))
+        return access_tuning(self.actor, run.pk)
 
 
 class Tuning(ApiView):
     """`/tunings/{id}`"""
 
-    @shown("get_tuning", OpenApiTypes.OBJECT)
+    @shown("get_tuning", TuningDocument)
     def get(self, request: Request, tuning_id: str) -> Response:
-        return Response(document(access_tuning(self.actor, tuning_id)))
+        """One run: candidates with figures, what is recommended."""
+        return self.one(access_tuning(self.actor, tuning_id), TuningDocument)
 
 
 class CancelTuning(ApiView):
     """`/tunings/{id}/cancel`"""
 
-    @made("cancel_tuning", None, OpenApiTypes.OBJECT, status=200)
+    @made("cancel_tuning", None, TuningDocument, status=200)
     def post(self, request: Request, tuning_id: str) -> Response:
-        run = access_tuning(self.actor, tuning_id, Right.MANAGE_MODELS)
-        cancel_tuning(by=self.actor, run=run)
-        return Response(document(access_tuning(self.actor, tuning_id)))
+        """End a run; what was measured stays."""
+
+        def act(run: TuningRun) -> Any:
+            return cancel_tuning(by=self.actor, run=run)
+
+        return self.change(
+            lambda: access_tuning(self.actor, tuning_id, Right.MANAGE_MODELS), act, TuningDocument
+        )
 
 
 class ApplyTuning(ApiView):
     """`/tunings/{id}/apply`"""
 
-    @made("apply_tuning", ApplyBody, OpenApiTypes.OBJECT)
-    def post(self, request: Request, tuning_id: str) -> HttpResponse:
+    @made("apply_tuning", ApplyBody, AppliedDocument)
+    def post(self, request: Request, tuning_id: str) -> Response:
+        """Register a version with a candidate's options and validate it."""
         run = access_tuning(self.actor, tuning_id, Right.MANAGE_MODELS)
         index = self.read(ApplyBody)["candidate"]
-        version = apply_tuning(by=self.actor, run=run, index=index)
-        body = {"version": _version(version), "state": version.state, "options": version.options}
-        return created(body, reverse("api_version_tunings", args=[version.pk]))
+        return self.make(
+            lambda: apply_tuning(by=self.actor, run=run, index=index),
+            AppliedDocument,
+            lambda version: reverse("api_version", args=[version.pk]),
+        )
 
 
 def _arguments(values: dict[str, Any], version: Version) -> dict[str, Any]:

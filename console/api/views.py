@@ -9,7 +9,6 @@ from typing import Any, ClassVar, TypeVar
 
 from django.db import transaction
 from django.db.models import Model, QuerySet
-from django.http import HttpResponse
 from rest_framework import exceptions
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
 from rest_framework.parsers import JSONParser
@@ -185,8 +184,8 @@ class ApiView(APIView):
 
     def _held(self, fetch: Callable[[], Row], document: Shape) -> tuple[Row, dict[str, Any] | None]:
         """The row, and its document where anybody looks at that."""
-        row, wanted = fetch(), self.request.headers.get("if-match", "")
-        if not wanted and not self.is_rehearsal:
+        row, wanted = fetch(), self.request.headers.get("if-match")
+        if wanted is None and not self.is_rehearsal:
             return row, None
         self.hold(row)
         row = fetch()
@@ -214,11 +213,6 @@ class ApiView(APIView):
         if isinstance(exc, exceptions.Throttled):
             return {"Retry-After": str(int(getattr(exc, "wait", None) or 1))}
         return {}
-
-
-def created(body: Mapping[str, Any], address: str) -> HttpResponse:
-    """201 with the address of what was made."""
-    return Response(body, status=HTTPStatus.CREATED, headers={"Location": address})
 
 
 def _valid(reader: Serializer) -> dict[str, Any]:

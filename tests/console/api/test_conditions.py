@@ -46,7 +46,7 @@ def test_who_changes_what_they_did_not_see_is_told(operator: Client, tenant: str
     assert ask(operator, "GET", tenant)["etag"] == first["etag"] != seen
 
 
-@pytest.mark.parametrize(("tag", "status"), [("*", 200), ("", 200), ('W/"x"', 412), ("noise", 400)])
+@pytest.mark.parametrize(("tag", "status"), [("*", 200), ("", 400), ('W/"x"', 412), ("noise", 400)])
 def test_other_tags(operator: Client, tenant: str, tag: str, status: int) -> None:
     assert ask(operator, "PATCH", tenant, {"name": "X"}, if_match=tag).status_code == status
 
@@ -141,7 +141,7 @@ def test_a_token_is_not_kept_for_a_replay(operator: Client, tenant: str) -> None
         assert ApiKey.objects.filter(name="once").count() == 1
 
 
-@pytest.mark.parametrize("key", ['"with space"', "x" * 256, '"open'])
+@pytest.mark.parametrize("key", ["", '"with space"', "x" * 256, '"open'])
 def test_what_is_no_key(operator: Client, key: str) -> None:
     assert ask(operator, "POST", "/tenants", NEW, idempotency_key=key).status_code == 400
 
