@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
 
 MIN_SECRET_CHARS = 32
 MIN_PEPPER_BYTES = 16
@@ -65,6 +66,30 @@ def check_services(app_configs: Sequence[Any] | None, **options: Any) -> list[Ch
             f"{name} is not set.", hint="`manage.py up` sets it to the embedded service.", id="tidegate.E004"
         )
         for name in missing
+    ]
+
+
+@register(Tags.database)
+def check_row_security(
+    app_configs: Sequence[Any] | None, databases: Sequence[str] | None = None, **options: Any
+) -> list[CheckMessage]:
+    """Asks the database, so it runs where one was named: `migrate`, `check --database default`."""
+    if not databases:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_user FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)"
+        )
+        unbound = cursor.fetchone()
+    if unbound is None:
+        return []
+    return [
+        Warning(
+            f"The application works as {unbound[0]}, whom row-level security does not bind.",
+            hint="After `migrate` it works as TIDEGATE_DATABASE_ROLE; where that cannot be made, log in as "
+            "a role without SUPERUSER and BYPASSRLS.",
+            id="tidegate.W002",
+        )
     ]
 
 

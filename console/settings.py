@@ -121,6 +121,8 @@ def _database(url: str) -> dict[str, object]:
 
 
 DATABASE_URL = os.environ.get("DATABASE_URL", "")
+DATABASE_ROLE = os.environ.get("TIDEGATE_DATABASE_ROLE", "tidegate_app")
+"""The PostgreSQL role that the application works as; it owns no table. Empty works as the login itself."""
 VALKEY_URL = os.environ.get("VALKEY_URL", "")
 DATABASES = {"default": _database(DATABASE_URL or "postgresql:///tidegate")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

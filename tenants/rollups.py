@@ -17,6 +17,7 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from tenants.models import Tenant
+from tenants.scoping import tenant_scope
 from tenants.usage_rows import COUNTS, DIMENSIONS, NAMES
 from tenants.zones import UTC_NAME, zone
 
@@ -155,7 +156,7 @@ def recut(tenant_id: str) -> bool:
 
     Days older than the minutes that are kept stay as they were cut. No unit is lost or counted twice.
     """
-    with connection.cursor() as cursor:
+    with tenant_scope(tenant_id), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_SPACE, tenant_id])
         tenant = Tenant.objects.filter(pk=tenant_id).exclude(usage_zone=F("time_zone")).first()
         if tenant is None:

@@ -1,70 +1,29 @@
-"""Which tenants' rows exist for the code that is running now.
+"""Tenant-owned models show the rows of the scope, and raise outside any: forgetting a filter is never a leak.
 
-A tenant-owned model asked outside a scope raises: forgetting a filter is an error, never a leak. Scopes are
-context variables, so they follow a request through threads and async tasks and end with the `with` block.
-A queryset keeps the scope it was created in, wherever it is evaluated.
+A queryset keeps the scope it was created in as its filter. PostgreSQL applies the scope in which it is evaluated
+(`tenants.rowsecurity`), so evaluate it inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from django.db import models
 
+from tenants.scopes import Scope, ScopeError, all_tenants, current_scope, tenant_scope
+
+__all__ = [
+    "Scope",
+    "ScopeError",
+    "TenantScopedManager",
+    "all_tenants",
+    "current_scope",
+    "scope_of_row",
+    "tenant_scope",
+]
+
 _Row = TypeVar("_Row", bound=models.Model, covariant=True)
-
-
-class ScopeError(RuntimeError):
-    """A tenant-owned model was queried outside any scope: a bug of ours, never of the person who asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """`tenant_ids` of None means every tenant, for the reason in `why`."""
-
-    tenant_ids: frozenset[str] | None
-    why: str = ""
-
-
-_scope: ContextVar[Scope | None] = ContextVar("tenant_scope", default=None)
-
-
-def current_scope() -> Scope:
-    """Raises `ScopeError` outside any scope."""
-    scope = _scope.get()
-    if scope is None:
-        raise ScopeError("tenant-owned rows were queried outside tenant_scope() or all_tenants()")
-    return scope
-
-
-@contextmanager
-def tenant_scope(tenant_ids: str | Iterable[str]) -> Iterator[None]:
-    """Only the rows of these tenants exist inside; of none of them, when the collection is empty."""
-    ids = frozenset({tenant_ids} if isinstance(tenant_ids, str) else tenant_ids)
-    with _entered(Scope(ids)):
-        yield
-
-
-@contextmanager
-def all_tenants(why: str) -> Iterator[None]:
-    """Rows of every tenant exist inside. `why` is for the reader of the code, and must not be empty."""
-    if not why:
-        raise ValueError("all_tenants() wants the reason")
-    with _entered(Scope(None, why)):
-        yield
-
-
-@contextmanager
-def _entered(scope: Scope) -> Iterator[None]:
-    token = _scope.set(scope)
-    try:
-        yield
-    finally:
-        _scope.reset(token)
 
 
 class TenantScopedManager(models.Manager[_Row]):
@@ -76,3 +35,12 @@ class TenantScopedManager(models.Manager[_Row]):
         if scope.tenant_ids is None:
             return rows
         return rows.filter(tenant_id__in=sorted(scope.tenant_ids))
+
+
+def scope_of_row(row: models.Model) -> AbstractContextManager[None]:
+    """The scope to write `row` in: its own tenant's, whatever the writer looks at. A gate allowed it before."""
+    if not hasattr(row, "tenant_id"):
+        return nullcontext()
+    if row.tenant_id is None:
+        return all_tenants("a row of the platform is written")
+    return tenant_scope(row.tenant_id)

@@ -33,6 +33,7 @@ _TOUCH_KEY = (
 )
 MAX_COUNT = 1 << 53
 """Of one row of a report: beyond it no gateway counted honestly, and sums in the ledger could overflow."""
+_WHY = "one report holds rows of many tenants"
 
 
 class CountedMinute(Protocol):
@@ -85,7 +86,7 @@ def record_usage(process: str, rows: Iterable[CountedMinute]) -> None:
     tenant_names, key_names = _names(ordered)
     _warn_of_unknown(process, ordered, tenant_names)
     values = [_values(row, tenant_names, key_names) for row in ordered]
-    with connection.cursor() as cursor:
+    with all_tenants(_WHY), connection.cursor() as cursor:
         cursor.executemany(_ADD, [[minute[name] for name in _COLUMNS] for minute in values])
         add_rollups(cursor, values, zones)
         cursor.executemany(_TOUCH_KEY, _last_minutes(ordered))
@@ -94,7 +95,7 @@ def record_usage(process: str, rows: Iterable[CountedMinute]) -> None:
 def _names(rows: Sequence[CountedMinute]) -> tuple[dict[str, str], dict[str, str]]:
     """Names of tenants and keys as they are now; an unknown id keeps its row, without a name."""
     tenants = Tenant.objects.filter(pk__in={row.tenant_id for row in rows}).values_list("pk", "name")
-    with all_tenants("one report holds rows of many tenants"):
+    with all_tenants(_WHY):
         keys = ApiKey.objects.filter(pk__in={row.key_id for row in rows}).values_list("pk", "name")
         return dict(tenants), dict(keys)
 

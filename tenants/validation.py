@@ -8,7 +8,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import IntegrityError, models, transaction
 
 from tenants.errors import Conflict, Invalid
-from tenants.scoping import all_tenants
+from tenants.scoping import all_tenants, scope_of_row
 
 
 def save_valid(row: models.Model) -> None:
@@ -20,7 +20,8 @@ def save_valid(row: models.Model) -> None:
     try:
         with all_tenants("uniqueness is judged over every row"):
             row.full_clean()
-        with transaction.atomic():  # a savepoint: the caller's transaction survives the refusal
+        # A savepoint: the caller's transaction survives the refusal.
+        with scope_of_row(row), transaction.atomic():
             row.save()
     except ValidationError as error:
         raise invalid(error) from error

@@ -47,7 +47,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     """Tests with real commits empty every table afterwards; only the audit trail's own tests mind."""
     from django.db import connection
 
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
+    with django_db_blocker.unblock(), connection.as_owner(), connection.cursor() as cursor:
         for table in ("auditevent", "auditlink", "auditcheckpoint"):
             name = f"tenants_{table}"
             cursor.execute(f"ALTER TABLE {name} DISABLE TRIGGER {name}_no_truncate")

@@ -23,6 +23,8 @@ from console.embedded.leftovers import wait_for_leftover
 from console.embedded.owned import Ladder, OwnedProcess
 
 ROLE = DATABASE = "tidegate"
+APPLICATION_ROLE = "tidegate_app"
+"""What `DATABASE_ROLE` of the settings is by default."""
 SUPERUSER = "postgres"
 
 # Fast shutdown writes a checkpoint; immediate shutdown leaves crash recovery to the next start.
@@ -132,9 +134,15 @@ class Postgres:
 
 
 def _ensure_database(connection: psycopg.Connection) -> None:
-    """CREATEDB is for the test runner; neither superuser nor BYPASSRLS."""
+    """CREATEDB is for the test runner; neither superuser nor BYPASSRLS.
+
+    The login owns the tables and migrates them; the application works as a role that owns nothing.
+    """
     if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE]).fetchone():
         connection.execute(f"CREATE ROLE {ROLE} LOGIN CREATEDB")
+    if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [APPLICATION_ROLE]).fetchone():
+        connection.execute(f"CREATE ROLE {APPLICATION_ROLE} NOLOGIN NOINHERIT")
+        connection.execute(f"GRANT {APPLICATION_ROLE} TO {ROLE}")
     if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
         connection.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
 

@@ -64,7 +64,8 @@ def remove_member(*, by: Actor, membership: Membership) -> None:
     member = _held(by, membership)
     _keep_an_owner(member)
     target, role = _target(member), member.role
-    member.delete()
+    with tenant_scope(member.tenant_id):
+        member.delete()
     record(by=by, action="member.removed", target=target, before={"role": role}, tenant=member.tenant)
     announce("user", str(member.user_id))
 

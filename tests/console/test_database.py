@@ -24,7 +24,7 @@ def test_many_dead_connections_in_the_pool_cost_one_round_not_one_wait_each() ->
     barrier = Barrier(CONNECTIONS)
     with ThreadPoolExecutor(CONNECTIONS) as threads:
         list(threads.map(_hold, [barrier] * CONNECTIONS))
-    with connection.cursor() as cursor:
+    with connection.as_owner(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -84,6 +84,7 @@ def test_a_change_cannot_be_announced_outside_a_transaction() -> None:
 def test_the_database_refuses_to_change_an_event(team: Cast, statement: str) -> None:
     count = count_events()
     with (
+        all_tenants("a test goes past the managers"),
         pytest.raises(IntegrityError, match="append-only"),
         transaction.atomic(),
         connection.cursor() as cursor,
@@ -96,7 +97,7 @@ def test_the_orm_cannot_change_an_event_either(team: Cast) -> None:
     event = last_event()
     event.reason = "rewritten"
     for change in (event.save, event.delete):
-        with pytest.raises(DatabaseError), transaction.atomic():
+        with all_tenants("a test"), pytest.raises(DatabaseError), transaction.atomic():
             change()
 
 
@@ -104,9 +105,10 @@ def test_no_secret_reaches_the_trail(team: Cast) -> None:
     key, token = create_key(by=team.actor("developer"), tenant=team.tenant, name="ci")
     revoke_key(by=team.actor("owner"), key=key)
     create_user(by=SYSTEM, username="fresh", password="correct horse battery staple")
-    with connection.cursor() as cursor:
+    with all_tenants("a test reads the trail"), connection.cursor() as cursor:
         cursor.execute("SELECT coalesce(string_agg(e::text, '|'), '') FROM tenants_auditevent e")
         (everything,) = cursor.fetchone()
+    assert "key.revoked" in everything
     secret = token.split("_", 2)[2]
     assert secret not in everything
     assert bytes(key.digest).hex() not in everything

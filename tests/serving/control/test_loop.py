@@ -98,7 +98,7 @@ def test_a_leader_whose_connection_is_cut_leads_again(run: Callable[[Controller]
     step = Step("count", lambda now: turns.append(1), every_s=0.0)
     run(Controller(steps=[step], leadership=leadership))
     until(lambda: len(turns) > 0)
-    with connection.cursor() as cursor:
+    with connection.as_owner(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leader-under-test'"
         )
@@ -110,7 +110,7 @@ def test_steps_recover_when_every_connection_of_theirs_is_cut(
     run: Callable[[Controller], threading.Thread],
 ) -> None:
     run(Controller(steps=control_steps()))
-    with connection.cursor() as cursor:
+    with connection.as_owner(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tenants.actions.tenants import update_tenant
 from tenants.audit import Target, record
 from tenants.models import Tenant
+from tenants.scoping import all_tenants
 from tenants.trail.canonical import GENESIS, record_text
 from tenants.trail.models import AuditLink
 from tenants.trail.verify import _ROWS, verify, verify_all
@@ -32,7 +33,7 @@ def links(chain: str) -> list[AuditLink]:
 
 
 def rows(chain: str) -> list[dict[str, object]]:
-    with connection.cursor() as cursor:
+    with all_tenants("a test reads the trail"), connection.cursor() as cursor:
         cursor.execute(_ROWS, [chain, 0, 1_000])
         names = [column.name for column in cursor.description]
         return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
@@ -114,7 +115,7 @@ def test_many_writers_of_two_chains_leave_both_whole_and_wait_in_no_circle() -> 
 @pytest.mark.parametrize("table", ["auditevent", "auditlink", "auditcheckpoint"])
 def test_the_database_refuses_to_empty_what_proves_the_trail(team: Cast, table: str) -> None:
     chain_now()
-    with connection.cursor() as cursor:
+    with connection.as_owner(), connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE tenants_{table} ENABLE TRIGGER tenants_{table}_no_truncate")
         with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
             cursor.execute(f"TRUNCATE tenants_{table} CASCADE")

@@ -38,7 +38,7 @@ def tamper(chain: str) -> Callable[..., None]:
 
     def execute(statement: str, *values: object) -> None:
         switch_triggers("DISABLE")
-        with connection.cursor() as cursor:
+        with connection.as_owner(), connection.cursor() as cursor:
             cursor.execute(statement, values)
             assert cursor.rowcount > 0
         switch_triggers("ENABLE")
@@ -47,7 +47,7 @@ def tamper(chain: str) -> Callable[..., None]:
 
 
 def switch_triggers(to: str) -> None:
-    with connection.cursor() as cursor:
+    with connection.as_owner(), connection.cursor() as cursor:
         for table in ("auditevent", "auditlink", "auditcheckpoint"):
             cursor.execute(f"ALTER TABLE tenants_{table} {to} TRIGGER USER")
 
@@ -217,7 +217,7 @@ def test_events_that_exist_before_a_migration_are_chained_by_it(
     """The migration calls what the trigger calls, in the order of their numbers."""
     tamper("DELETE FROM tenants_auditlink")
     tamper("DELETE FROM tenants_auditcheckpoint")
-    with connection.cursor() as cursor:
+    with connection.as_owner(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT tenants_link_audit_event(e) FROM (SELECT * FROM tenants_auditevent ORDER BY seq) e"
         )

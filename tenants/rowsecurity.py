@@ -1,0 +1,178 @@
+"""Row-level security: PostgreSQL itself shows a session the rows of its tenants only.
+
+`tenants.scoping` filters what Django asks; this stands behind it, for the query that went past a manager: raw
+SQL, a join, a relation that nobody thought of. Every table with a `tenant_id` has a policy that reads one
+setting of the transaction, which the database connection writes from the scope (`console.database`):
+
+    tidegate.tenants = 'tnt_a,tnt_b'   the rows of these tenants
+    tidegate.tenants = '*'             every row: `all_tenants`
+    tidegate.tenants = ''              none
+
+Policies bind the owner of a table too (FORCE), but never a superuser: the application therefore works as a
+role that owns nothing (`settings.DATABASE_ROLE`), and migrations as whoever logged in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+
+from tenants.scopes import EVERY_TENANT, SETTING
+
+POLICY = "tenant_rows"
+
+# The subqueries are evaluated once for a statement, not once for a row.
+_ALLOWED = f"(SELECT current_setting('{SETTING}', true))"
+_OWN = f"tenant_id::text = ANY ((SELECT string_to_array(current_setting('{SETTING}', true), ','))::text[])"
+_EVERY = f"{_ALLOWED} = '{EVERY_TENANT}'"
+
+
+class _Sql(Operation):
+    """A migration operation that leaves Django's picture of the models alone."""
+
+    reversible = True
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        pass
+
+    def database_forwards(
+        self, app_label: str, editor: BaseDatabaseSchemaEditor, before: ProjectState, after: ProjectState
+    ) -> None:
+        for statement in self.forwards():
+            editor.execute(statement, params=None)
+
+    def database_backwards(
+        self, app_label: str, editor: BaseDatabaseSchemaEditor, before: ProjectState, after: ProjectState
+    ) -> None:
+        for statement in self.backwards():
+            editor.execute(statement, params=None)
+
+    def forwards(self) -> list[str]:
+        raise NotImplementedError
+
+    def backwards(self) -> list[str]:
+        raise NotImplementedError
+
+
+class ProtectTenantRows(_Sql):
+    """Puts a table with a column `tenant_id` behind the policy.
+
+    `shared`: rows of no tenant are everybody's to read (they stay the platform's to write).
+    """
+
+    def __init__(self, table: str, shared: bool = False) -> None:
+        self.table = table
+        self.shared = shared
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return type(self).__name__, [self.table], {"shared": self.shared}
+
+    def describe(self) -> str:
+        return f"Show rows of {self.table} to their own tenant only"
+
+    def forwards(self) -> list[str]:
+        may_write = f"{_OWN} OR {_EVERY}"
+        may_read = f"{may_write} OR tenant_id IS NULL" if self.shared else may_write
+        statements = [
+            f'ALTER TABLE "{self.table}" ENABLE ROW LEVEL SECURITY',
+            f'ALTER TABLE "{self.table}" FORCE ROW LEVEL SECURITY',
+        ]
+        if not self.shared:
+            return [*statements, self._policy(POLICY, "ALL", may_read, may_write)]
+        return [
+            *statements,
+            self._policy(POLICY, "ALL", may_write, may_write),
+            f'CREATE POLICY {POLICY}_shared ON "{self.table}" FOR SELECT USING ({may_read})',
+        ]
+
+    def backwards(self) -> list[str]:
+        return [
+            f'DROP POLICY IF EXISTS {POLICY}_shared ON "{self.table}"',
+            f'DROP POLICY {POLICY} ON "{self.table}"',
+            f'ALTER TABLE "{self.table}" NO FORCE ROW LEVEL SECURITY',
+            f'ALTER TABLE "{self.table}" DISABLE ROW LEVEL SECURITY',
+        ]
+
+    def _policy(self, name: str, command: str, may_read: str, may_write: str) -> str:
+        return f'CREATE POLICY {name} ON "{self.table}" FOR {command} USING ({may_read}) WITH CHECK ({may_write})'
+
+
+class CreateApplicationRole(_Sql):
+    """Makes the role the application works as, where the login may make roles, and gives it the tables.
+
+    A login that may not is left as it is: it works under the policies as the tables' owner, unless the
+    operator makes the role and grants it to the login. Later tables are given to the role by default.
+    """
+
+    def describe(self) -> str:
+        return "The application works as a role that owns nothing"
+
+    def forwards(self) -> list[str]:
+        role = settings.DATABASE_ROLE
+        if not role:
+            return []
+        return [_MAKE % {"role": _literal(role)}]
+
+    def backwards(self) -> list[str]:
+        role = settings.DATABASE_ROLE
+        if not role:
+            return []
+        return [_UNMAKE % {"role": _literal(role)}]
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+# Roles belong to the whole cluster, grants to this database. Two databases may be migrated at once.
+_MAKE = """
+DO $$
+DECLARE app name := %(role)s;
+BEGIN
+    BEGIN
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = app) THEN
+            EXECUTE format('CREATE ROLE %%I NOLOGIN NOSUPERUSER NOBYPASSRLS NOINHERIT', app);
+        END IF;
+        IF current_user <> app AND NOT pg_has_role(current_user, app, 'MEMBER') THEN
+            EXECUTE format('GRANT %%I TO CURRENT_USER', app);
+        END IF;
+    EXCEPTION
+        WHEN duplicate_object OR unique_violation THEN NULL;
+        WHEN insufficient_privilege THEN
+            RAISE NOTICE 'role %% was not made: %% may not make roles', app, current_user;
+    END;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = app) AND current_user <> app THEN
+        EXECUTE format('GRANT USAGE ON SCHEMA %%I TO %%I', current_schema(), app);
+        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %%I TO %%I',
+                       current_schema(), app);
+        EXECUTE format('GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA %%I TO %%I',
+                       current_schema(), app);
+        EXECUTE format('ALTER DEFAULT PRIVILEGES IN SCHEMA %%I'
+                       ' GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO %%I', current_schema(), app);
+        EXECUTE format('ALTER DEFAULT PRIVILEGES IN SCHEMA %%I'
+                       ' GRANT USAGE, SELECT, UPDATE ON SEQUENCES TO %%I', current_schema(), app);
+    END IF;
+END
+$$
+"""
+
+_UNMAKE = """
+DO $$
+DECLARE app name := %(role)s;
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = app) AND current_user <> app THEN
+        EXECUTE format('ALTER DEFAULT PRIVILEGES IN SCHEMA %%I REVOKE ALL ON TABLES FROM %%I',
+                       current_schema(), app);
+        EXECUTE format('ALTER DEFAULT PRIVILEGES IN SCHEMA %%I REVOKE ALL ON SEQUENCES FROM %%I',
+                       current_schema(), app);
+        EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %%I FROM %%I', current_schema(), app);
+        EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %%I FROM %%I', current_schema(), app);
+        EXECUTE format('REVOKE USAGE ON SCHEMA %%I FROM %%I', current_schema(), app);
+    END IF;
+END
+$$
+"""
