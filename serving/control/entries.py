@@ -20,6 +20,7 @@ from serving.contract import (
     LatePolicy,
     ModelEntry,
     ProfileEntry,
+    QuotaEntry,
     ReplicaSpec,
     SlaClass,
     TenantEntry,
@@ -31,6 +32,7 @@ from serving.contract import (
 from serving.control.catalog.models import Model, Version
 from serving.control.fleet.models import Deployment, Replica
 from serving.control.profiles.models import ProfileBinding, SlaProfile
+from serving.control.quotas.models import Quota
 from serving.control.tuning import states as tuning_states
 from serving.control.tuning.models import TuningRun
 from tenants.models import ApiKey, Tenant
@@ -110,6 +112,12 @@ def binding_entry(row: ProfileBinding) -> BindingEntry:
         model=row.model.name if row.model else None,
         endpoint=row.endpoint,
     )
+
+
+def quota(quota_id: str) -> QuotaEntry | None:
+    with all_tenants(_WHY):
+        row = Quota.objects.select_related("model").filter(pk=quota_id).first()
+    return None if row is None else row.entry()
 
 
 def model(name: str) -> ModelEntry | None:
@@ -261,6 +269,10 @@ def _all_bindings() -> dict[str, ConfigBody | None]:
     return {row.pk: binding_entry(row) for row in ProfileBinding.objects.select_related("model")}
 
 
+def _all_quotas() -> dict[str, ConfigBody | None]:
+    return {row.pk: row.entry() for row in Quota.objects.select_related("model")}
+
+
 def _all_models() -> dict[str, ConfigBody | None]:
     return {name: model(name) for name in Model.objects.values_list("name", flat=True)}
 
@@ -301,4 +313,5 @@ _ALL: dict[str, Callable[[], dict[str, ConfigBody | None]]] = {
     "deployment": _all_deployments,
     "validation": _all_validations,
     "tuning": _all_tunings,
+    "quota": _all_quotas,
 }

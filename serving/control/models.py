@@ -3,6 +3,7 @@
 from serving.control.catalog.models import Artifact, Model, ModelAlias, ModelGrant, Version
 from serving.control.fleet.models import Deployment, Host, Replica
 from serving.control.profiles.models import ProfileBinding, SlaProfile
+from serving.control.quotas.models import Quota
 from serving.control.seam_tables import ConfigClock, ConfigEntry, ReportRow
 from serving.control.task_outbox import TaskOutbox
 from serving.control.tuning.models import TuningCandidate, TuningRun
@@ -17,6 +18,7 @@ __all__ = [
     "ModelAlias",
     "ModelGrant",
     "ProfileBinding",
+    "Quota",
     "Replica",
     "ReportRow",
     "SlaProfile",

@@ -37,6 +37,7 @@ SOURCES: dict[str, Source] = {
     "deployment": entries.deployment,
     "validation": entries.validation,
     "tuning": entries.tuning,
+    "quota": entries.quota,
 }
 """Kind → how its entry is computed from the rows; None where none should exist."""
 
@@ -81,6 +82,10 @@ def validation(row: Version | str) -> None:
 def tuning(run_id: str) -> None:
     """Asks for, or withdraws, a tuning run."""
     refresh("tuning", run_id)
+
+
+def quota(quota_id: str) -> None:
+    refresh("quota", quota_id)
 
 
 def deployment(row: Deployment) -> None:
