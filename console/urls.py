@@ -17,6 +17,7 @@ from console.pages import (
     people,
     playground,
     profiles,
+    quotas,
     sessions,
     statement,
     tenants,
@@ -74,6 +75,7 @@ _tenants = [
     path("<str:slug>/members/new", members.add, name="member_add"),
     path("<str:slug>/members/new-account", members.create_account, name="account_create"),
     path("<str:slug>/keys/new", keys.create, name="key_create"),
+    path("<str:slug>/quotas/new", quotas.create, name="quota_create"),
 ]
 _people = [
     path("", people.index, name="people"),
@@ -117,6 +119,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("keys/<str:key_id>/revoke", keys.revoke, name="key_revoke"),
     path("profiles/", include(_profiles)),
     path("bindings/<str:binding_id>/unbind", profiles.unbind, name="binding_unbind"),
+    path("quotas/", quotas.index, name="quotas"),
+    path("quotas/<str:quota_id>/edit", quotas.edit, name="quota_edit"),
+    path("quotas/<str:quota_id>/delete", quotas.delete, name="quota_delete"),
     path("usage/", usage.index, name="usage"),
     path("usage/export", usage.export, name="usage_export"),
     path("audit/", audit.index, name="audit"),

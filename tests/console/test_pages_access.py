@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from serving.control.quotas.actions import create_quota
+from serving.control.quotas.models import Quota
+from tenants.scoping import all_tenants
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
+from tests.tenants.conftest import SYSTEM
 
 PEOPLE = ("operator", "owner", "viewer", "stranger")
 """The stranger owns another tenant."""
@@ -76,6 +80,13 @@ def own_session(world: World) -> list[object]:
     return ["ses_no-such-thing"]
 
 
+def quota(world: World) -> list[object]:
+    with all_tenants("a test"):
+        known = Quota.objects.first()
+    tenant = world.cast.tenant
+    return [(known or create_quota(by=SYSTEM, tenant=tenant, resource="requests", window="day", limit=9)).pk]
+
+
 # name → arguments, method, status for: operator, owner, viewer, stranger
 TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "overview": (nothing, "get", (200, 200, 200, 200)),
@@ -135,6 +146,10 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "profile_delete": (profile, "get", (200, 403, 403, 404)),
     "profile_bind": (profile, "get", (200, 403, 403, 404)),
     "binding_unbind": (binding, "get", (200, 403, 403, 404)),
+    "quotas": (nothing, "get", (200, 200, 200, 200)),
+    "quota_create": (tenant, "get", (200, 200, 403, 404)),
+    "quota_edit": (quota, "get", (200, 403, 403, 404)),
+    "quota_delete": (quota, "get", (200, 403, 403, 404)),
     "usage": (nothing, "get", (200, 200, 200, 200)),
     "usage_export": (nothing, "get", (200, 200, 200, 200)),
     "audit": (nothing, "get", (200, 200, 403, 200)),

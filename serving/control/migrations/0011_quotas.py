@@ -7,35 +7,175 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('control', '0010_version_fallback'),
-        ('tenants', '0005_audit_chain'),
+        ("control", "0010_version_fallback"),
+        ("tenants", "0005_audit_chain"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Quota',
+            name="Quota",
             fields=[
-                ('id', tenants.ids.PrefixedIdField('quo_', primary_key=True, serialize=False)),
-                ('resource', models.CharField(choices=[('requests', 'Requests'), ('tokens', 'Tokens'), ('device_us', 'Device time'), ('cost_micro', 'Money'), ('concurrency', 'Requests in flight')], max_length=16)),
-                ('window', models.CharField(blank=True, choices=[('', 'At once'), ('second', 'Per second'), ('minute', 'Per minute'), ('hour', 'Per hour'), ('day', 'Per day'), ('month', 'Per month')], max_length=8)),
-                ('limit', models.BigIntegerField(validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(4503599627370496)])),
-                ('burst', models.BigIntegerField(blank=True, null=True, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(1000000000)])),
-                ('observe_only', models.BooleanField(default=False)),
-                ('soft_percent', models.PositiveSmallIntegerField(blank=True, null=True, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(100)])),
-                ('is_of_platform', models.BooleanField(default=True, editable=False)),
-                ('soft_told_for', models.BigIntegerField(default=0, editable=False)),
-                ('hard_told_for', models.BigIntegerField(default=0, editable=False)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-                ('key', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='quotas', to='tenants.apikey')),
-                ('model', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='quotas', to='control.model')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='quotas', to='tenants.tenant')),
+                ("id", tenants.ids.PrefixedIdField("quo_", primary_key=True, serialize=False)),
+                (
+                    "resource",
+                    models.CharField(
+                        choices=[
+                            ("requests", "Requests"),
+                            ("tokens", "Tokens"),
+                            ("device_us", "Device time"),
+                            ("cost_micro", "Money"),
+                            ("concurrency", "Requests in flight"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                (
+                    "window",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("", "At once"),
+                            ("second", "Per second"),
+                            ("minute", "Per minute"),
+                            ("hour", "Per hour"),
+                            ("day", "Per day"),
+                            ("month", "Per month"),
+                        ],
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "limit",
+                    models.BigIntegerField(
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(4503599627370496),
+                        ]
+                    ),
+                ),
+                (
+                    "burst",
+                    models.BigIntegerField(
+                        blank=True,
+                        null=True,
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(1000000000),
+                        ],
+                    ),
+                ),
+                ("observe_only", models.BooleanField(default=False)),
+                (
+                    "soft_percent",
+                    models.PositiveSmallIntegerField(
+                        blank=True,
+                        null=True,
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(100),
+                        ],
+                    ),
+                ),
+                ("is_of_platform", models.BooleanField(default=True, editable=False)),
+                ("soft_told_for", models.BigIntegerField(default=0, editable=False)),
+                ("hard_told_for", models.BigIntegerField(default=0, editable=False)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("updated_at", models.DateTimeField(auto_now=True)),
+                (
+                    "key",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="quotas",
+                        to="tenants.apikey",
+                    ),
+                ),
+                (
+                    "model",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="quotas",
+                        to="control.model",
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="quotas",
+                        to="tenants.tenant",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['tenant_id', 'id'],
-                'constraints': [models.UniqueConstraint(fields=('tenant', 'key', 'model', 'resource', 'window'), name='control_quota_one_per_target', nulls_distinct=False, violation_error_message='There is a quota of this kind for the same target already.'), models.CheckConstraint(condition=models.Q(models.Q(('resource', 'concurrency'), ('window', '')), models.Q(('resource__in', ['requests', 'tokens']), ('window__in', ['second', 'minute', 'hour', 'day', 'month'])), models.Q(('resource__in', ['device_us', 'cost_micro']), ('window__in', ('hour', 'day', 'month'))), _connector='OR'), name='control_quota_window_fits_resource', violation_error_code='field:window', violation_error_message='Requests and tokens are limited per second, minute, hour, day or month; device time and money per hour, day or month; requests in flight at once.'), models.CheckConstraint(condition=models.Q(('limit__gte', 1), ('limit__lte', 4503599627370496)), name='control_quota_limit_positive'), models.CheckConstraint(condition=models.Q(models.Q(('window__in', ('second', 'minute')), _negated=True), ('limit__lte', 1000000000), _connector='OR'), name='control_quota_rate_is_bounded', violation_error_code='field:limit', violation_error_message='A rate cannot be higher than a billion.'), models.CheckConstraint(condition=models.Q(('burst__isnull', True), models.Q(('burst__gte', 1), ('window__in', ('second', 'minute'))), _connector='OR'), name='control_quota_burst_needs_rate', violation_error_code='field:burst', violation_error_message='A burst only means something per second or minute.'), models.CheckConstraint(condition=models.Q(('soft_percent__isnull', True), models.Q(('soft_percent__gte', 1), ('soft_percent__lte', 100), ('window__in', ('hour', 'day', 'month'))), _connector='OR'), name='control_quota_threshold_needs_budget', violation_error_code='field:soft_percent', violation_error_message='A threshold only means something per hour, day or month.')],
+                "ordering": ["tenant_id", "id"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "key", "model", "resource", "window"),
+                        name="control_quota_one_per_target",
+                        nulls_distinct=False,
+                        violation_error_message="There is a quota of this kind for the same target already.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("resource", "concurrency"), ("window", "")),
+                            models.Q(
+                                ("resource__in", ["requests", "tokens"]),
+                                ("window__in", ["second", "minute", "hour", "day", "month"]),
+                            ),
+                            models.Q(
+                                ("resource__in", ["device_us", "cost_micro"]),
+                                ("window__in", ("hour", "day", "month")),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="control_quota_window_fits_resource",
+                        violation_error_code="field:window",
+                        violation_error_message="Requests and tokens are limited per second, minute, hour, day or month; device time and money per hour, day or month; requests in flight at once.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("limit__gte", 1), ("limit__lte", 4503599627370496)),
+                        name="control_quota_limit_positive",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("window__in", ("second", "minute")), _negated=True),
+                            ("limit__lte", 1000000000),
+                            _connector="OR",
+                        ),
+                        name="control_quota_rate_is_bounded",
+                        violation_error_code="field:limit",
+                        violation_error_message="A rate cannot be higher than a billion.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("burst__isnull", True),
+                            models.Q(("burst__gte", 1), ("window__in", ("second", "minute"))),
+                            _connector="OR",
+                        ),
+                        name="control_quota_burst_needs_rate",
+                        violation_error_code="field:burst",
+                        violation_error_message="A burst only means something per second or minute.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("soft_percent__isnull", True),
+                            models.Q(
+                                ("soft_percent__gte", 1),
+                                ("soft_percent__lte", 100),
+                                ("window__in", ("hour", "day", "month")),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="control_quota_threshold_needs_budget",
+                        violation_error_code="field:soft_percent",
+                        violation_error_message="A threshold only means something per hour, day or month.",
+                    ),
+                ],
             },
         ),
     ]

@@ -73,7 +73,7 @@ class Accounts:
     def raise_to(self, known: Sequence[Raise], now: float, *, declare_whole: bool = False) -> None:
         """No account is lowered: gateways know sooner than the ledger. `now` in Unix seconds."""
         names = [store_name(row.tenant_id, row.quota_id) for row in known]
-        rows = [[row.window, row.used, int((row.ends_s - now) * 1000) + KEEP_MS] for row in known]
+        rows = [[row.window, row.used, int(max(0.0, row.ends_s - now) * 1000) + KEEP_MS] for row in known]
         arguments = (encode(rows), b"1" if declare_whole else b"0")
         try:
             self._client.eval(RAISE, len(names) + 1, WHOLE, *names, *arguments)

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 from django.db import transaction
-from django.db.models import F, Sum
+from django.db.models import F, QuerySet, Sum
 
 from serving.control.quotas.accounts import Accounts, AccountsAway, Raise, Standing
 from serving.control.quotas.models import BUDGETS, Quota
@@ -20,6 +20,7 @@ from tenants.actors import Actor
 from tenants.audit import Target, record
 from tenants.models import UsageMinute
 from tenants.scoping import all_tenants
+from tenants.usage_rows import UsageDay
 
 log = structlog.get_logger(__name__)
 
@@ -74,11 +75,16 @@ class QuotaWatch:
 
 
 def known_of(budgets: Iterable[Quota], now: datetime) -> list[Raise]:
-    """What the ledger has for each budget in its window of now. One query per window of time."""
-    by_span: dict[Span, list[Quota]] = defaultdict(list)
+    """What the ledger has for each budget in its window of now. One query per window and time zone.
+
+    Days and months are sums of the ledger's days, which are the tenants' own; hours are sums of minutes.
+    """
+    alike: dict[tuple[str, str], list[Quota]] = defaultdict(list)
     for quota in budgets:
-        by_span[span_of(quota, now)].append(quota)
-    return [known for found, quotas in by_span.items() for known in _known_in(found, quotas)]
+        if quota.window != "hour" and quota.tenant.usage_zone != quota.tenant.time_zone:
+            continue  # its days are being cut anew
+        alike[quota.window, quota.tenant.time_zone].append(quota)
+    return [known for quotas in alike.values() for known in _known_in(span_of(quotas[0], now), quotas)]
 
 
 def span_of(quota: Quota, now: datetime) -> Span:
@@ -86,10 +92,14 @@ def span_of(quota: Quota, now: datetime) -> Span:
 
 
 def _known_in(found: Span, quotas: Sequence[Quota]) -> list[Raise]:
-    rows = UsageMinute.objects.filter(
-        minute__gte=datetime.fromtimestamp(found.start_s, UTC),
-        tenant_id__in={quota.tenant_id for quota in quotas},
-    )
+    tenant_ids = {quota.tenant_id for quota in quotas}
+    start = datetime.fromtimestamp(found.start_s, UTC)
+    rows: QuerySet[UsageDay] | QuerySet[UsageMinute]
+    if quotas[0].window == "hour":
+        rows = UsageMinute.objects.filter(minute__gte=start, tenant_id__in=tenant_ids)
+    else:
+        first_day = start.astimezone(ZoneInfo(quotas[0].tenant.time_zone)).date()
+        rows = UsageDay.objects.filter(day__gte=first_day, tenant_id__in=tenant_ids)
     sums: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows.order_by().values("tenant_id", "key_id", "model").annotate(**_SUMS):
         sums[row["tenant_id"]].append(cast("dict[str, Any]", row))

@@ -1,0 +1,250 @@
+"""Quotas: who may take how much, how much is taken, and how to change it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from django import forms
+from django.http import HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from console.pages.answers import FORM, FormPage, attempt, go, page, show
+from console.pages.forms import ActionForm, ConfirmForm, FigureField
+from console.pages.listing import listing
+from console.requests import ConsoleRequest
+from serving.control.catalog.access import visible_models
+from serving.control.catalog.models import Model
+from serving.control.quotas.access import access_quota, visible_quotas
+from serving.control.quotas.accounts import Standing, standings_or_none
+from serving.control.quotas.actions import create_quota, delete_quota, facts_of, update_quota
+from serving.control.quotas.models import BUDGETS, Quota, ResourceChoice, WindowChoice
+from serving.control.quotas.watching import span_of
+from tenants.access import access_tenant_by_slug
+from tenants.models import ApiKey
+from tenants.roles import Right
+from tenants.scoping import tenant_scope
+from tenants.staleness import mark_of
+
+RESOURCE_WORDS = {
+    ResourceChoice.REQUESTS: gettext_lazy("Requests"),
+    ResourceChoice.TOKENS: gettext_lazy("Tokens"),
+    ResourceChoice.DEVICE_US: gettext_lazy("Device time (ms)"),
+    ResourceChoice.COST_MICRO: gettext_lazy("Money"),
+    ResourceChoice.CONCURRENCY: gettext_lazy("Requests in flight"),
+}
+WINDOW_WORDS = {
+    WindowChoice.NONE: gettext_lazy("at once (requests in flight only)"),
+    WindowChoice.SECOND: gettext_lazy("per second"),
+    WindowChoice.MINUTE: gettext_lazy("per minute"),
+    WindowChoice.HOUR: gettext_lazy("per hour"),
+    WindowChoice.DAY: gettext_lazy("per day"),
+    WindowChoice.MONTH: gettext_lazy("per month"),
+}
+UNITS = {ResourceChoice.DEVICE_US: 1000, ResourceChoice.COST_MICRO: 1_000_000}
+"""Base units in the unit people type."""
+PAGE_ROWS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quota as the list shows it; amounts in base units, None where nothing is known."""
+
+    quota: Quota
+    used: int | None
+    reserved: int | None
+    ends_at: datetime | None
+    may_change: bool
+
+    @property
+    def share(self) -> float:
+        """Used and reserved of the limit, at most 1."""
+        return min(1.0, ((self.used or 0) + (self.reserved or 0)) / self.quota.limit)
+
+    @property
+    def used_percent(self) -> int:
+        return min(100, round(100 * (self.used or 0) / self.quota.limit))
+
+    @property
+    def reserved_percent(self) -> int:
+        return min(100 - self.used_percent, round(100 * (self.reserved or 0) / self.quota.limit))
+
+    @property
+    def window_word(self) -> Any:
+        return "" if not self.quota.window else WINDOW_WORDS[WindowChoice(self.quota.window)]
+
+    @property
+    def resource_word(self) -> Any:
+        return RESOURCE_WORDS[ResourceChoice(self.quota.resource)]
+
+
+class LimitForm(ActionForm):
+    """What may be changed of a quota."""
+
+    limit = FigureField(
+        label=gettext_lazy("Limit"),
+        help_text=gettext_lazy("Device time in milliseconds, money in units of the currency."),
+    )
+    burst = forms.IntegerField(
+        label=gettext_lazy("Burst"),
+        required=False,
+        help_text=gettext_lazy(
+            "Per second and minute: so much may come at once. Empty: as much as the limit."
+        ),
+    )
+    soft_percent = forms.IntegerField(
+        label=gettext_lazy("Threshold"),
+        required=False,
+        help_text=gettext_lazy(
+            "Per hour, day and month: an event is recorded once so much of the budget is used."
+        ),
+    )
+    observe_only = forms.BooleanField(
+        label=gettext_lazy("Count only, refuse nothing"), required=False, initial=False
+    )
+    units: ClassVar[dict[str, Any]] = {"soft_percent": "%"}
+    resource = ""
+
+    def values(self) -> dict[str, Any]:
+        typed = dict(self.cleaned_data)
+        resource = typed.get("resource", self.resource)
+        typed["limit"] = round(typed["limit"] * UNITS.get(resource, 1))
+        return typed
+
+
+class QuotaForm(LimitForm):
+    """A new quota. Each of key and model left open makes it wider."""
+
+    resource = forms.ChoiceField(label=gettext_lazy("What"), choices=list(RESOURCE_WORDS.items()))  # type: ignore[assignment]
+    window = forms.ChoiceField(
+        label=gettext_lazy("Window"),
+        choices=list(WINDOW_WORDS.items()),
+        required=False,
+        initial="day",
+        help_text=gettext_lazy("Hours, days and months are those of the tenant's time zone."),
+    )
+    key: forms.Field = forms.ModelChoiceField(
+        label=gettext_lazy("API key"),
+        queryset=None,
+        required=False,
+        empty_label=gettext_lazy("All keys together"),
+    )
+    model = forms.ModelChoiceField(
+        label=gettext_lazy("Model"),
+        queryset=Model.objects.none(),
+        required=False,
+        empty_label=gettext_lazy("All models together"),
+    )
+    field_order = ("resource", "limit", "window", "key", "model", "burst", "soft_percent", "observe_only")
+
+    def __init__(self, keys: Any, models: Any, *args: Any, needs_key: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["key"].queryset = keys  # type: ignore[attr-defined]
+        self.fields["model"].queryset = models  # type: ignore[attr-defined]
+        if needs_key:
+            self.fields["key"].required = True
+            self.fields["key"].empty_label = None  # type: ignore[attr-defined]
+
+
+@page("quotas")
+def index(request: ConsoleRequest) -> HttpResponse:
+    shown = listing(
+        request, visible_quotas(), sorts={"tenant": "tenant__slug"}, default="tenant", page_rows=PAGE_ROWS
+    )
+    quotas = list(shown.page.object_list)
+    standings = standings_or_none(quotas)
+    now = timezone.now()
+    rows = [_row(request, quota, (standings or {}).get(quota.pk), now) for quota in quotas]
+    may_create = request.tenant is not None and request.actor.has(Right.MANAGE_KEYS, request.tenant.pk)
+    return show(
+        request,
+        "pages/quotas.html",
+        rows=rows,
+        shown=shown,
+        is_blind=standings is None,
+        may_create=may_create,
+        is_operator=request.actor.has(Right.MANAGE_QUOTAS),
+    )
+
+
+@page("quotas", FORM)
+def create(request: ConsoleRequest, slug: str) -> HttpResponse:
+    tenant = access_tenant_by_slug(request.actor, slug, Right.MANAGE_KEYS)
+    with tenant_scope(tenant.pk):
+        keys = ApiKey.objects.filter(revoked_at__isnull=True)
+    form = QuotaForm(
+        keys,
+        visible_models(request.actor, tenant.pk),
+        request.POST or None,
+        needs_key=not request.actor.has(Right.MANAGE_QUOTAS),
+    )
+    if attempt(form, create_quota, by=request.actor, tenant=tenant) is not None:
+        return go(request, reverse("quotas"), _("Set. Every gateway follows within a second."))
+    frame = FormPage(
+        title=_("New quota for %(name)s") % {"name": tenant.name},
+        submit=_("Set quota"),
+        back=reverse("quotas"),
+        intro=_("Of several quotas that bind a request all must allow it."),
+    )
+    return frame.show(request, form)
+
+
+@page("quotas", FORM)
+def edit(request: ConsoleRequest, quota_id: str) -> HttpResponse:
+    quota = access_quota(request.actor, quota_id, to_change=True)
+    facts = facts_of(quota)
+    form = LimitForm(
+        request.POST or None, initial=facts | {"limit": quota.limit / UNITS.get(_what(quota), 1)}
+    )
+    form.resource = quota.resource
+    form.remember(mark_of(facts))
+    if attempt(form, update_quota, by=request.actor, quota=quota) is not None:
+        return go(request, reverse("quotas"), _("Saved. Every gateway follows within a second."))
+    frame = FormPage(
+        title=_("Change %(name)s") % {"name": str(quota)}, submit=_("Save"), back=reverse("quotas")
+    )
+    return frame.show(request, form)
+
+
+@page("quotas", FORM)
+def delete(request: ConsoleRequest, quota_id: str) -> HttpResponse:
+    quota = access_quota(request.actor, quota_id, to_change=True)
+    form = ConfirmForm(quota.name, request.POST or None)
+
+    def delete_confirmed() -> bool:
+        delete_quota(by=request.actor, quota=quota)
+        return True
+
+    if attempt(form, delete_confirmed):
+        return go(request, reverse("quotas"), _("The quota is lifted."))
+    frame = FormPage(
+        title=_("Lift %(name)s") % {"name": str(quota)},
+        submit=_("Lift quota"),
+        back=reverse("quotas"),
+        is_danger=True,
+    )
+    return frame.show(request, form)
+
+
+def _row(request: ConsoleRequest, quota: Quota, standing: Standing | None, now: datetime) -> Row:
+    ends_at, used, reserved = None, None, None if standing is None else standing.reserved
+    if quota.window in BUDGETS:
+        found = span_of(quota, now)
+        ends_at = datetime.fromtimestamp(found.end_s, UTC)
+        used = standing.used if standing is not None and standing.window >= found.start_s else 0
+    return Row(quota, used, reserved, ends_at, _may_change(request, quota))
+
+
+def _may_change(request: ConsoleRequest, quota: Quota) -> bool:
+    if request.actor.has(Right.MANAGE_QUOTAS):
+        return True
+    is_own = quota.key_id is not None and not quota.is_of_platform
+    return is_own and request.actor.has(Right.MANAGE_KEYS, quota.tenant_id)
+
+
+def _what(quota: Quota) -> ResourceChoice:
+    return ResourceChoice(quota.resource)

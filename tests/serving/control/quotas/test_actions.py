@@ -1,0 +1,155 @@
+"""Who may set which quota, what is published, and what the trail says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from serving.contract import QuotaEntry, decode_config
+from serving.control import publish
+from serving.control.quotas.access import access_quota
+from serving.control.quotas.actions import create_quota, delete_quota, update_quota
+from serving.control.quotas.models import Quota
+from serving.control.seam_tables import ConfigEntry
+from tenants.actions.keys import create_key
+from tenants.actors import Actor
+from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
+from tenants.models import ApiKey, AuditEvent
+from tenants.scoping import all_tenants
+from tests.tenants.conftest import SYSTEM, Cast, team
+
+__all__ = ["team"]
+
+
+@pytest.fixture
+def cast(team: Cast) -> Iterator[Cast]:
+    with all_tenants("a test"):
+        yield team
+
+
+@pytest.fixture
+def key(cast: Cast) -> ApiKey:
+    return create_key(by=SYSTEM, tenant=cast.tenant, name="nightly")[0]
+
+
+def a_day(cast: Cast, by: Actor = SYSTEM, **fields: Any) -> Quota:
+    given = {"resource": "requests", "window": "day", "limit": 100} | fields
+    return create_quota(by=by, tenant=cast.tenant, **given)
+
+
+def published(quota: Quota) -> QuotaEntry | None:
+    row = ConfigEntry.objects.filter(kind="quota", key=quota.pk, deleted=False).first()
+    if row is None:
+        return None
+    body = decode_config(json.dumps(row.body))
+    assert isinstance(body, QuotaEntry)
+    return body
+
+
+def test_a_quota_is_published_in_the_transaction_that_sets_it(cast: Cast) -> None:
+    quota = a_day(cast, soft_percent=80)
+    assert published(quota) == quota.entry()
+    assert quota.entry().limit == 100
+
+
+def test_a_change_is_published_and_audited_by_what_differs(cast: Cast) -> None:
+    quota = a_day(cast)
+    update_quota(by=SYSTEM, quota=quota, limit=200, observe_only=False)
+    found = published(quota)
+    assert found is not None and found.limit == 200
+    event = AuditEvent.objects.filter(action="quota.updated").get()
+    assert (event.before, event.after) == ({"limit": 100}, {"limit": 200})
+
+
+def test_a_lifted_quota_is_gone_for_gateways_and_stays_in_the_trail(cast: Cast) -> None:
+    quota = a_day(cast)
+    delete_quota(by=SYSTEM, quota=quota)
+    assert published(quota) is None
+    assert AuditEvent.objects.filter(action="quota.deleted", target_id=quota.pk).exists()
+
+
+def test_reconciliation_publishes_what_was_changed_past_the_actions(cast: Cast) -> None:
+    quota = a_day(cast)
+    Quota.objects.filter(pk=quota.pk).update(limit=7)
+    publish.everything()
+    found = published(quota)
+    assert found is not None and found.limit == 7
+
+
+def test_only_operators_set_quotas_of_a_tenant(cast: Cast) -> None:
+    with pytest.raises(NotAllowed):
+        a_day(cast, by=cast.actor("owner"))
+
+
+def test_a_tenants_admins_limit_their_own_keys(cast: Cast, key: ApiKey) -> None:
+    quota = a_day(cast, by=cast.actor("admin"), key=key)
+    assert update_quota(by=cast.actor("admin"), quota=quota, limit=50).limit == 50
+    delete_quota(by=cast.actor("admin"), quota=quota)
+
+
+def test_an_operators_limit_on_a_key_is_not_the_tenants_to_loosen(cast: Cast, key: ApiKey) -> None:
+    quota = a_day(cast, key=key)
+    for act in (
+        lambda: update_quota(by=cast.actor("owner"), quota=quota, limit=1000),
+        lambda: delete_quota(by=cast.actor("owner"), quota=quota),
+    ):
+        with pytest.raises(NotAllowed):
+            act()
+
+
+def test_a_tenants_own_limit_on_a_key_is_not_above_the_tenants(cast: Cast, key: ApiKey) -> None:
+    a_day(cast, limit=100)
+    with pytest.raises(Invalid) as refused:
+        a_day(cast, by=cast.actor("admin"), key=key, limit=101)
+    assert "limit" in refused.value.errors
+
+
+def test_a_key_of_another_tenant_cannot_be_limited(cast: Cast) -> None:
+    other = create_key(by=SYSTEM, tenant=cast.other, name="theirs")[0]
+    with pytest.raises(Invalid) as refused:
+        a_day(cast, key=other)
+    assert "key" in refused.value.errors
+
+
+def test_a_target_has_one_quota_of_each_kind(cast: Cast) -> None:
+    a_day(cast)
+    with pytest.raises(Invalid):
+        a_day(cast)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"resource": "device_us", "window": "minute"}, "window"),
+        ({"resource": "concurrency", "window": "day"}, "window"),
+        ({"resource": "requests", "window": ""}, "window"),
+        ({"burst": 5}, "burst"),
+        ({"resource": "tokens", "window": "minute", "soft_percent": 50}, "soft_percent"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 1 << 53}, "limit"),
+        ({"soft_percent": 101}, "soft_percent"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_at_its_field(
+    cast: Cast, fields: dict[str, Any], wrong: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        a_day(cast, **fields)
+    assert wrong in refused.value.errors
+
+
+def test_a_change_of_something_seen_otherwise_is_refused(cast: Cast) -> None:
+    quota = a_day(cast)
+    with pytest.raises(Conflict):
+        update_quota(by=SYSTEM, quota=quota, limit=200, seen="what somebody saw before")
+
+
+def test_a_stranger_cannot_tell_a_quota_from_none(cast: Cast) -> None:
+    quota = a_day(cast)
+    for quota_id in (quota.pk, "quo_none"):
+        with pytest.raises(NotFound):
+            access_quota(cast.actor("stranger"), quota_id)
+    assert access_quota(cast.actor("viewer"), quota.pk) == quota
