@@ -19,6 +19,7 @@ from console.api import (
     profiles,
     tenants,
     tunings,
+    usage,
     versions,
 )
 
@@ -69,6 +70,7 @@ urlpatterns = [
     path("profiles/<str:profile_id>", profiles.OneProfile.as_view(), name="api_profile"),
     path("bindings", bindings.Bindings.as_view(), name="api_bindings"),
     path("bindings/<str:binding_id>", bindings.OneBinding.as_view(), name="api_binding"),
+    path("usage", usage.Usage.as_view(), name="api_usage"),
     path("audit", audit.Events.as_view(), name="api_events"),
     path("audit/<str:event_id>", audit.OneEvent.as_view(), name="api_event"),
     path("hosts", fleet.Hosts.as_view(), name="api_hosts"),

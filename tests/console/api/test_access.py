@@ -155,6 +155,7 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "POST api_bindings": (nothing, (201, 403, 403, 403, 403, 403)),
     "GET api_binding": (binding, (200, 200, 200, 404, 200, 200)),
     "DELETE api_binding": (binding, (204, 403, 403, 404, 403, 403)),
+    "GET api_usage": (nothing, (200, 200, 200, 200, 403, 403)),
     "GET api_events": (nothing, (200, 200, 403, 200, 403, 403)),
     "GET api_event": (event, (200, 200, 403, 404, 403, 403)),
     "GET api_hosts": (nothing, (200, 403, 403, 403, 403, 403)),
