@@ -160,7 +160,30 @@ MFA_TOTP_ISSUER = "Tidegate"
 MFA_ADAPTER = "console.secondfactor.SealedSecrets"
 OPERATORS_NEED_MFA = os.environ.get("TIDEGATE_OPERATORS_NEED_MFA") == "1"
 """People with a platform role can do nothing until they have a second factor."""
+
+
+def _mail(url: str) -> dict[str, object]:
+    """`smtp://user:password@host:587` (STARTTLS) or `smtps://user:password@host:465` → Django's settings."""
+    parts = urlsplit(url)
+    return {
+        "EMAIL_HOST": parts.hostname or "localhost",
+        "EMAIL_PORT": parts.port or (465 if parts.scheme == "smtps" else 587),
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_SSL": parts.scheme == "smtps",
+        "EMAIL_USE_TLS": parts.scheme == "smtp" and "tls=0" not in parts.query,
+        "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+    }
+
+
 EMAIL_BACKEND = os.environ.get("TIDEGATE_EMAIL_BACKEND", "django.core.mail.backends.console.EmailBackend")
+EMAIL_TIMEOUT = 10
+EMAIL_URL = os.environ.get("TIDEGATE_EMAIL_URL", "")
+if EMAIL_URL:
+    globals().update(_mail(EMAIL_URL))
+DEFAULT_FROM_EMAIL = os.environ.get("TIDEGATE_EMAIL_FROM", "Tidegate <tidegate@localhost>")
+SENDS_MAIL = bool(EMAIL_URL or "TIDEGATE_EMAIL_BACKEND" in os.environ)
+"""Whether letters reach people; where they do not, links are shown to be handed over."""
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from tenants.ids import PrefixedIdField
 from tenants.keys import DIGEST_BYTES
+from tenants.people import Invitation as Invitation
 from tenants.people import UserSession as UserSession
 from tenants.roles import PlatformRole, Role
 from tenants.scoping import TenantScopedManager

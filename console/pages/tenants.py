@@ -19,10 +19,12 @@ from console.pages.listing import listing
 from console.pages.promises import promises_of
 from console.requests import ConsoleRequest
 from tenants.access import access_tenant_by_slug, require, visible_tenants
+from tenants.actions.invitations import MAX_OPEN
 from tenants.actions.keys import MAX_ACTIVE_KEYS
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
 from tenants.ledger import Span, Sums, sums_by, total_of, usage_in
 from tenants.models import SET_BY_OPERATORS, ApiKey, Membership, Tenant
+from tenants.people import Invitation
 from tenants.roles import Right
 from tenants.rollups import day_of
 from tenants.scoping import tenant_scope
@@ -165,6 +167,7 @@ def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
         # Active ones first, and all of them: a key that is not listed cannot be revoked.
         newest = F("revoked_at").desc(nulls_first=True)
         keys = list(ApiKey.objects.order_by(newest, "-created_at")[: MAX_ACTIVE_KEYS + RECENT_KEYS])
+        invitations = list(Invitation.objects.filter(accepted_at=None, withdrawn_at=None)[:MAX_OPEN])
         usage = _usage(request, tenant)
     return show(
         request,
@@ -172,6 +175,7 @@ def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
         tenant=tenant,
         own_rights=rights,
         members=members,
+        invitations=invitations,
         keys=keys,
         promises=promises_of(request.actor, tenant),
         usage=usage,

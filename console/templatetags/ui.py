@@ -42,6 +42,8 @@ STATES: dict[str, Mark] = {
     "silent": Mark(_RISK, "plug-connected-x", _("silent")),
     "stopped": Mark(_UNKNOWN, "player-stop", _("stopped")),
     "archived": Mark(_UNKNOWN, "archive", _("archived")),
+    "accepted": Mark(_GOOD, "circle-check", _("accepted")),
+    "withdrawn": Mark(_UNKNOWN, "ban", _("withdrawn")),
     "revoked": Mark(_UNKNOWN, "ban", _("revoked")),
     "requested": Mark(_UNKNOWN, "clock", _("requested")),
     "waiting": Mark(_UNKNOWN, "clock", _("waiting")),

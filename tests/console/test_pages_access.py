@@ -10,6 +10,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
 from tenants.scoping import all_tenants
+from tenants.actions.invitations import invite
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM
@@ -76,6 +77,10 @@ def person(world: World) -> list[object]:
     return [world.cast.users["developer"].pk]
 
 
+def invitation(world: World) -> list[object]:
+    return [invite(by=SYSTEM, tenant=world.cast.tenant, email="new@example.org", role="viewer")[0].pk]
+
+
 def own_session(world: World) -> list[object]:
     return ["ses_no-such-thing"]
 
@@ -124,6 +129,9 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "tenant_resume": (tenant, "post", (302, 403, 403, 404)),
     "member_add": (tenant, "get", (200, 200, 403, 404)),
     "account_create": (tenant, "get", (200, 403, 403, 404)),
+    "member_invite": (tenant, "get", (200, 200, 403, 404)),
+    "invitation_renew": (invitation, "post", (200, 200, 403, 404)),
+    "invitation_withdraw": (invitation, "post", (302, 302, 403, 404)),
     "people": (nothing, "get", (200, 403, 403, 403)),
     "person": (person, "get", (200, 404, 404, 404)),
     "person_role": (person, "get", (200, 404, 404, 404)),
@@ -156,7 +164,7 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "audit_export": (nothing, "get", (200, 200, 403, 200)),
     "playground": (nothing, "get", (200, 200, 200, 200)),
 }
-OPEN = {"healthz", "set_language"}
+OPEN = {"healthz", "set_language", "join"}
 """Addresses that ask nobody who they are."""
 POST_ONLY = {name for name, (_, method, _statuses) in TABLE.items() if method == "post"}
 

@@ -46,7 +46,7 @@ def build_cast() -> Cast:
     for role in Role:
         _join(built, role.value, built.tenant, role)
     _join(built, "stranger", built.other, Role.OWNER)
-    built.users["nobody"] = create_user(by=SYSTEM, username="nobody")
+    built.users["nobody"] = create_user(by=SYSTEM, username="nobody", email="nobody@example.org")
     built.users["support"] = create_user(by=SYSTEM, username="support", platform_role=PlatformRole.SUPPORT)
     built.users["operator"] = create_user(by=SYSTEM, username="operator", platform_role=PlatformRole.OPERATOR)
     return built
