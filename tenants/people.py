@@ -45,12 +45,14 @@ class Invitation(models.Model):
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
     proves_address = models.BooleanField()
     """Whether using the link shows that the address is theirs: it went there by mail, or an operator answers for it."""
-    inviter = models.ForeignKey("tenants.User", on_delete=models.SET_NULL, null=True, related_name="+")
+    inviter = models.ForeignKey(
+        "tenants.User", on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
     inviter_name = models.CharField(max_length=150)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     expires_at = models.DateTimeField()
-    accepted_at = models.DateTimeField(null=True)
-    withdrawn_at = models.DateTimeField(null=True)
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[TenantScopedManager[Invitation]] = TenantScopedManager()
 

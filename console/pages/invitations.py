@@ -30,7 +30,7 @@ from tenants.actions.invitations import (
     renew_invitation,
     withdraw_invitation,
 )
-from tenants.errors import Conflict, Invalid, NotAllowed
+from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.invitations import access_invitation, open_invitation
 from tenants.models import Tenant, User
 from tenants.people import Invitation
@@ -103,7 +103,10 @@ def join(request: HttpRequest, secret: str) -> HttpResponse:
     """Open to whoever holds the link; what they may do depends on who they are."""
     if request.method not in FORM:
         return HttpResponseNotAllowed(FORM)
-    invitation = open_invitation(secret)
+    try:
+        invitation = open_invitation(secret)
+    except NotFound:
+        return show(request, "pages/join.html", 404)
     answer = _joined(request, invitation) if request.user.is_authenticated else _newcomer(request, invitation)
     answer.headers["Cache-Control"] = "no-store"
     answer.headers["Referrer-Policy"] = "no-referrer"  # the address is a credential
