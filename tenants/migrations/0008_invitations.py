@@ -9,31 +9,73 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('tenants', '0007_sessions_and_the_support_role'),
+        ("tenants", "0007_sessions_and_the_support_role"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Invitation',
+            name="Invitation",
             fields=[
-                ('id', tenants.ids.PrefixedIdField('inv_', primary_key=True, serialize=False)),
-                ('email', models.EmailField(max_length=254)),
-                ('role', models.CharField(choices=[('owner', 'owner'), ('admin', 'admin'), ('developer', 'developer'), ('viewer', 'viewer'), ('auditor', 'auditor')], max_length=16)),
-                ('digest', models.BinaryField(max_length=32, unique=True)),
-                ('proves_address', models.BooleanField()),
-                ('inviter_name', models.CharField(max_length=150)),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('expires_at', models.DateTimeField()),
-                ('accepted_at', models.DateTimeField(blank=True, null=True)),
-                ('withdrawn_at', models.DateTimeField(blank=True, null=True)),
-                ('inviter', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='invitations', to='tenants.tenant')),
+                ("id", tenants.ids.PrefixedIdField("inv_", primary_key=True, serialize=False)),
+                ("email", models.EmailField(max_length=254)),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("owner", "owner"),
+                            ("admin", "admin"),
+                            ("developer", "developer"),
+                            ("viewer", "viewer"),
+                            ("auditor", "auditor"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("digest", models.BinaryField(max_length=32, unique=True)),
+                ("proves_address", models.BooleanField()),
+                ("inviter_name", models.CharField(max_length=150)),
+                ("created_at", models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ("expires_at", models.DateTimeField()),
+                ("accepted_at", models.DateTimeField(blank=True, null=True)),
+                ("withdrawn_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "inviter",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="invitations",
+                        to="tenants.tenant",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('-created_at',),
-                'constraints': [models.UniqueConstraint(models.F('tenant'), django.db.models.functions.text.Lower('email'), condition=models.Q(('accepted_at__isnull', True), ('withdrawn_at__isnull', True)), name='invitation_open_once_per_address', violation_error_code='field:email', violation_error_message='This address was invited already: send that invitation again.'), models.CheckConstraint(condition=models.Q(('role__in', ['owner', 'admin', 'developer', 'viewer', 'auditor'])), name='invitation_role_known')],
+                "ordering": ("-created_at",),
+                "constraints": [
+                    models.UniqueConstraint(
+                        models.F("tenant"),
+                        django.db.models.functions.text.Lower("email"),
+                        condition=models.Q(("accepted_at__isnull", True), ("withdrawn_at__isnull", True)),
+                        name="invitation_open_once_per_address",
+                        violation_error_code="field:email",
+                        violation_error_message="This address was invited already: send that invitation again.",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("role__in", ["owner", "admin", "developer", "viewer", "auditor"])
+                        ),
+                        name="invitation_role_known",
+                    ),
+                ],
             },
         ),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,6 +19,7 @@ from tests.tenants.conftest import SYSTEM
 PEOPLE = ("operator", "owner", "viewer", "stranger")
 """The stranger owns another tenant."""
 
+_numbers = itertools.count()
 Arguments = Callable[[World], list[object]]
 
 
@@ -78,7 +80,8 @@ def person(world: World) -> list[object]:
 
 
 def invitation(world: World) -> list[object]:
-    return [invite(by=SYSTEM, tenant=world.cast.tenant, email="new@example.org", role="viewer")[0].pk]
+    email = f"new-{next(_numbers)}@example.org"
+    return [invite(by=SYSTEM, tenant=world.cast.tenant, email=email, role="viewer")[0].pk]
 
 
 def own_session(world: World) -> list[object]:
