@@ -23,6 +23,7 @@ from tenants.actions.sessions import end_sessions
 from tenants.actions.users import change_platform_role, reset_second_factor, set_active, set_password
 from tenants.models import Membership, User
 from tenants.roles import PlatformRole, Right
+from tenants.scoping import all_tenants
 
 PLATFORM_ROLE_WORDS = {
     PlatformRole.NONE: gettext_lazy("None: only what their tenants give them"),
@@ -55,14 +56,18 @@ def index(request: ConsoleRequest) -> HttpResponse:
         "tenants": "tenant_count",
         "seen": "last_login",
     }
-    found = listing(request, rows, sorts=sorts, default="name", filters={"q": ""})
+    with all_tenants("people belong to the platform, whichever tenant is looked at"):
+        found = listing(request, rows, sorts=sorts, default="name", filters={"q": ""})
+        list(found.page)
     return show(request, "pages/people.html", listing=found)
 
 
 @page("people")
 def detail(request: ConsoleRequest, user_id: int) -> HttpResponse:
     person = access_user(request.actor, user_id)
-    members = Membership.objects.select_related("tenant").filter(user=person).order_by("tenant__name")
+    with all_tenants("people belong to the platform, whichever tenant is looked at"):
+        rows = Membership.objects.select_related("tenant").filter(user=person).order_by("tenant__name")
+        members = list(rows)
     return show(
         request,
         "pages/person.html",

@@ -69,7 +69,7 @@ def renew_invitation(*, by: Actor, invitation: Invitation, by_mail: bool = False
     row.proves_address = _proves(by, by_mail)
     row.inviter_id, row.inviter_name = by.person_id, by.name
     row.expires_at = timezone.now() + VALID_FOR
-    row.save()
+    save_valid(row)
     after = {"expires_at": row.expires_at, "by_mail": by_mail}
     record(by=by, action="invitation.sent_again", target=_target(row), after=after, tenant=row.tenant)
     return row, secret
@@ -80,7 +80,7 @@ def withdraw_invitation(*, by: Actor, invitation: Invitation) -> None:
     require(by, Right.MANAGE_MEMBERS, invitation.tenant_id)
     row = _held(invitation)
     row.withdrawn_at = timezone.now()
-    row.save(update_fields=["withdrawn_at"])
+    save_valid(row)
     record(by=by, action="invitation.withdrawn", target=_target(row), tenant=row.tenant)
 
 
@@ -118,7 +118,7 @@ def _join(by: Actor, row: Invitation, user: User) -> Membership:
     except (NotAllowed, NotFound):
         raise Conflict("Whoever sent this invitation may not do so any more. Ask for a new one.") from None
     row.accepted_at = timezone.now()
-    row.save(update_fields=["accepted_at"])
+    save_valid(row)
     record(by=by, action="invitation.accepted", target=_target(row), tenant=row.tenant)
     return member
 

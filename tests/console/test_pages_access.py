@@ -10,8 +10,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
-from tenants.scoping import all_tenants
 from tenants.actions.invitations import invite
+from tenants.scoping import all_tenants
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM

@@ -4,13 +4,14 @@ import django.db.models.deletion
 import django.db.models.functions.text
 import django.utils.timezone
 import tenants.ids
+from tenants.rowsecurity import ProtectTenantRows
 from django.conf import settings
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenants", "0007_sessions_and_the_support_role"),
+        ("tenants", "0008_rows_are_shown_to_their_tenant"),
     ]
 
     operations = [
@@ -78,4 +79,5 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        ProtectTenantRows("tenants_invitation"),
     ]
