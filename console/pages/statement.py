@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import calendar
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django.http import HttpResponse
@@ -14,6 +14,8 @@ from console.pages.answers import page, show
 from console.pages.bars import bars_of
 from console.requests import ConsoleRequest
 from serving.control.catalog.models import Version
+from serving.control.pricing.current import binding_at
+from serving.control.pricing.models import Price
 from tenants.access import access_tenant_by_slug
 from tenants.ledger import Span, Sums, sums_by, total_of, usage_in
 from tenants.models import Tenant
@@ -59,9 +61,20 @@ def _sums(first: date, tenant: Tenant) -> dict[str, Any]:
     return {
         "lines": lines,
         "keys": sums_by(rows, ("key",)),
+        "prices": _prices(first, lines),
         "total": total_of(lines),
         "bars": bars_of([(day, days.get(day, 0)) for day in month]),
     }
+
+
+def _prices(first: date, lines: list[Sums]) -> list[Price]:
+    """Prices of the month that could bind what was used, in the order in which they began."""
+    models = {line["model"] for line in lines}
+    start, end = (datetime.combine(day, time.min, UTC) for day in (first, _last(first) + timedelta(days=1)))
+    found = list(Price.objects.filter(model__in=["", *models], effective_from__lt=end))
+    bound = {price.pk for price in binding_at(found, start).values()}
+    kept = [price for price in found if price.pk in bound or price.effective_from >= start]
+    return sorted((price for price in kept if not price.is_end), key=lambda price: price.effective_from)
 
 
 def _add_numbers(lines: list[Sums]) -> None:

@@ -75,5 +75,8 @@ def _cuda() -> list[DeviceInfo]:
 
 
 def _cuda_device(index: int) -> DeviceInfo:
-    memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(index))
-    return DeviceInfo(name=f"cuda:{index}", kind="cuda", memory_bytes=int(memory.total))
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    product = pynvml.nvmlDeviceGetName(handle)
+    name = product.decode(errors="replace") if isinstance(product, bytes) else str(product)
+    return DeviceInfo(name=f"cuda:{index}", kind="cuda", memory_bytes=int(memory.total), product=name)

@@ -19,6 +19,7 @@ from serving.contract import (
     KeyEntry,
     LatePolicy,
     ModelEntry,
+    PriceEntry,
     ProfileEntry,
     QuotaEntry,
     ReplicaSpec,
@@ -31,6 +32,9 @@ from serving.contract import (
 )
 from serving.control.catalog.models import Model, Version
 from serving.control.fleet.models import Deployment, Replica
+from serving.control.pricing.classes import classes_of
+from serving.control.pricing.current import needed, price_entry
+from serving.control.pricing.models import Price
 from serving.control.profiles.models import ProfileBinding, SlaProfile
 from serving.control.quotas.models import Quota
 from serving.control.tuning import states as tuning_states
@@ -118,6 +122,15 @@ def quota(quota_id: str) -> QuotaEntry | None:
     with all_tenants(_WHY):
         row = Quota.objects.select_related("model").filter(pk=quota_id).first()
     return None if row is None else row.entry()
+
+
+def price(price_id: str) -> PriceEntry | None:
+    """None for one that another has taken the place of."""
+    row = Price.objects.filter(pk=price_id).first()
+    if row is None:
+        return None
+    scope = Price.objects.filter(model=row.model, device_class=row.device_class)
+    return price_entry(row) if row in needed(scope, timezone.now()) else None
 
 
 def model(name: str) -> ModelEntry | None:
@@ -213,8 +226,12 @@ def deployment(deployment_id: str) -> DeploymentEntry | None:
     row = Deployment.objects.select_related("model").filter(pk=deployment_id, state="active").first()
     if row is None:
         return None
+    wanted = _wanted(row)
     return DeploymentEntry(
-        id=row.pk, model=row.model.name, replicas=tuple(_replica_spec(replica) for replica in _wanted(row))
+        id=row.pk,
+        model=row.model.name,
+        replicas=tuple(_replica_spec(replica) for replica in wanted),
+        device_classes=classes_of(wanted),
     )
 
 
@@ -273,6 +290,10 @@ def _all_quotas() -> dict[str, ConfigBody | None]:
     return {row.pk: row.entry() for row in Quota.objects.select_related("model")}
 
 
+def _all_prices() -> dict[str, ConfigBody | None]:
+    return {row.pk: price_entry(row) for row in needed(Price.objects.all(), timezone.now())}
+
+
 def _all_models() -> dict[str, ConfigBody | None]:
     return {name: model(name) for name in Model.objects.values_list("name", flat=True)}
 
@@ -308,6 +329,7 @@ _ALL: dict[str, Callable[[], dict[str, ConfigBody | None]]] = {
     "key": _all_keys,
     "profile": _all_profiles,
     "binding": _all_bindings,
+    "price": _all_prices,
     "model": _all_models,
     "version": _all_versions,
     "deployment": _all_deployments,

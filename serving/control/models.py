@@ -2,6 +2,7 @@
 
 from serving.control.catalog.models import Artifact, Model, ModelAlias, ModelGrant, Version
 from serving.control.fleet.models import Deployment, Host, Replica
+from serving.control.pricing.models import Price
 from serving.control.profiles.models import ProfileBinding, SlaProfile
 from serving.control.quotas.models import Quota
 from serving.control.seam_tables import ConfigClock, ConfigEntry, ReportRow
@@ -17,6 +18,7 @@ __all__ = [
     "Model",
     "ModelAlias",
     "ModelGrant",
+    "Price",
     "ProfileBinding",
     "Quota",
     "Replica",

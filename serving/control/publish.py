@@ -32,6 +32,7 @@ SOURCES: dict[str, Source] = {
     "key": entries.key,
     "profile": entries.profile,
     "binding": entries.binding,
+    "price": entries.price,
     "model": entries.model,
     "version": entries.version,
     "deployment": entries.deployment,
@@ -63,6 +64,10 @@ def profile(row: SlaProfile | str) -> None:
 
 def binding(row: ProfileBinding | str) -> None:
     refresh("binding", _key(row))
+
+
+def price(price_id: str) -> None:
+    refresh("price", price_id)
 
 
 def model(row: Model) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from serving.control.pricing.actions import set_price
+from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
 from tenants.actions.invitations import invite
@@ -61,6 +63,11 @@ def tuning(world: World) -> list[object]:
 
 def candidate(world: World) -> list[object]:
     return [*tuning(world), 1]
+
+
+def price(world: World) -> list[object]:
+    """Of a model that only the first tenant may use."""
+    return [(Price.objects.first() or set_price(by=SYSTEM, model=world.model)).pk]
 
 
 def deployment(world: World) -> list[object]:
@@ -162,6 +169,10 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "quota_edit": (quota, "get", (200, 403, 403, 404)),
     "quota_delete": (quota, "get", (200, 403, 403, 404)),
     "usage": (nothing, "get", (200, 200, 200, 200)),
+    "prices": (nothing, "get", (200, 200, 200, 200)),
+    "price_create": (nothing, "get", (200, 403, 403, 403)),
+    "price_end": (price, "get", (200, 403, 403, 404)),
+    "price_withdraw": (price, "get", (200, 403, 403, 404)),
     "usage_export": (nothing, "get", (200, 200, 200, 200)),
     "audit": (nothing, "get", (200, 200, 403, 200)),
     "audit_export": (nothing, "get", (200, 200, 403, 200)),

@@ -17,7 +17,18 @@ from tenants.actions.users import create_user
 from tests.console.conftest import World
 from tests.tenants.conftest import SYSTEM
 
-LISTS = ("overview", "models", "fleet", "tenants", "people", "profiles", "usage", "audit", "playground")
+LISTS = (
+    "overview",
+    "models",
+    "fleet",
+    "tenants",
+    "people",
+    "profiles",
+    "prices",
+    "usage",
+    "audit",
+    "playground",
+)
 
 
 def asked(client: Client, address: str) -> int:
