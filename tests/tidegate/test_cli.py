@@ -1,0 +1,139 @@
+"""The command line against the real console: as a person who signed in, and with a key."""
+
+from __future__ import annotations
+
+import functools
+import json
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+from django.core.cache import cache
+from typer.testing import CliRunner
+
+from tests.console.api.asking import token_of
+from tests.console.conftest import World
+from tests.tenants.conftest import last_event
+from tidegate import Tidegate
+from tidegate.cli import main as cli
+from tidegate.cli import signin
+
+PASSWORD = "correct horse battery"
+
+
+class Terminal:
+    """Types commands; what refuses fails the test, unless it is expected to."""
+
+    def __init__(self) -> None:
+        self.key: str | None = None
+        self._runner = CliRunner()
+
+    def run(self, *words: str, ok: bool = True) -> str:
+        environment = {"TIDEGATE_API_KEY": self.key}
+        result = self._runner.invoke(cli.app, words, env=environment)
+        assert (result.exception is None) == ok, (result.output, result.exception)
+        return result.output
+
+    def json(self, *words: str) -> list[dict]:
+        return [json.loads(line) for line in self.run("--json", *words).splitlines()]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: httpx.WSGITransport) -> Terminal:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(cli, "Tidegate", functools.partial(Tidegate, http=console))
+    monkeypatch.setattr(signin, "sign_in", functools.partial(signin.sign_in, http=console))
+    cache.clear()
+    return Terminal()
+
+
+@pytest.fixture
+def operator(world: World, terminal: Terminal) -> Terminal:
+    user = world.cast.users["operator"]
+    user.set_password(PASSWORD)
+    user.save()
+    terminal.run("login", "--user", "operator", "--password", PASSWORD)
+    return terminal
+
+
+def test_a_session_lies_in_a_file_of_its_owner_alone(operator: Terminal) -> None:
+    assert stat.S_IMODE(signin.session_path().stat().st_mode) == 0o600
+    assert operator.json("me")[0]["name"] == "operator"
+    operator.run("logout")
+    assert not signin.session_path().exists()
+    operator.run("me", ok=False)
+
+
+def test_a_wrong_password_signs_nobody_in(world: World, terminal: Terminal) -> None:
+    terminal.run("login", "--user", "operator", "--password", "wrong", ok=False)
+    assert not signin.session_path().exists()
+
+
+def test_a_session_is_not_sent_to_another_console(operator: Terminal) -> None:
+    assert signin.remembered("http://elsewhere:8000") == {}
+
+
+def test_an_operator_makes_a_tenant_and_a_key(operator: Terminal) -> None:
+    operator.run("tenants", "create", "initech", "Initech", "--requests-per-s", "5")
+    shown = operator.run("tenants", "set", "initech", "--requests-per-s", "9", "--dry-run")
+    assert "/requests_per_s" in shown and "5.0" in shown and "9.0" in shown
+    assert operator.json("tenants", "show", "initech")[0]["requests_per_s"] == 5.0
+    operator.run("tenants", "set", "initech", "--time-zone", "Asia/Shanghai")
+    key = operator.json("keys", "create", "initech", "app", "--days", "30", "--model", "minilm")[0]
+    assert key["token"].startswith("tg_") and key["allowed_models"] == ["minilm"]
+    assert operator.json("keys", "revoke", key["id"])[0]["state"] == "revoked"
+    assert [k["name"] for k in operator.json("keys", "list", "initech")] == ["app"]
+    operator.run("tenants", "suspend", "initech", "--reason", "unpaid")
+    operator.run("tenants", "resume", "initech")
+    assert last_event().action == "tenant.resumed"
+
+
+def test_an_operator_brings_a_model_up(operator: Terminal, world: World) -> None:
+    operator.run("models", "create", "poet", "--description", "Says things", "--tenant", "acme")
+    version = operator.json("models", "register", "poet", "--engine", "echo", "--option", "chunks=3")[0]
+    assert (version["number"], version["state"], version["options"]["chunks"]) == (1, "validating", 3)
+    assert "validating" in operator.run("models", "versions", "poet")
+    operator.run("deployments", "create", "poet", "1", ok=False)
+    operator.run("models", "archive", "poet", "1")
+    assert "poet" in operator.run("models", "list")
+
+
+def test_an_operator_scales_and_stops(operator: Terminal) -> None:
+    assert operator.json("deployments", "scale", "minilm", "2")[0]["replicas"] == 2
+    assert operator.json("deployments", "switch", "minilm", "1")[0]["version_number"] == 1
+    assert operator.json("deployments", "stop", "minilm")[0]["state"] == "stopped"
+    assert "stopped" in operator.run("deployments", "list")
+    operator.run("deployments", "stop", "minilm", ok=False)
+
+
+def test_an_uploaded_file_is_checked_like_any_other(operator: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "model.pkl"
+    file.write_bytes(b"\x80\x04garbage")
+    before = len(operator.json("models", "versions", "minilm"))
+    operator.run("models", "register", "minilm", "--engine", "encoder", "--file", str(file), ok=False)
+    assert len(operator.json("models", "versions", "minilm")) == before
+
+
+def test_a_key_reads_usage_and_the_trail_of_its_tenant(
+    world: World, terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.key = token_of(world, "usage:read", "audit:export")
+    assert terminal.run("usage", "--by", "day,tenant").startswith("day  tenant name  requests")
+    file = tmp_path / "trail.jsonl"
+    terminal.run("audit", "export", "--to", str(file))
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {event["tenant_id"] for event in events} == {world.cast.tenant.pk}
+    assert events[0]["action"] == "key.created"
+    terminal.run("tenants", "show", "acme", ok=False)
+
+
+def test_refusals_are_told_in_the_consoles_words(
+    world: World, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TIDEGATE_API_KEY", token_of(world, "manage:read"))
+    monkeypatch.setattr("sys.argv", ["tidegate", "tenants", "create", "initech", "Initech"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert "manage tenants" in capsys.readouterr().err

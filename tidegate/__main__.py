@@ -1,0 +1,5 @@
+"""`python -m tidegate`: the command line."""
+
+from tidegate.cli.main import main
+
+main()

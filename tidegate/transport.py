@@ -1,0 +1,140 @@
+"""One request and its answer: credentials, repetitions that cannot do harm, pages, problems."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tidegate.errors import Refused, Unreachable
+
+API = "/api/v1"
+PAGE_ROWS = 200
+TRIES = 4
+LONGEST_WAIT_S = 60.0
+_AGAIN = (429, 503)
+_CSRF_COOKIE = "csrftoken"
+
+Sleep = Callable[[float], None]
+Json = dict[str, Any]
+
+
+@dataclass
+class Transport:
+    """`key` is an API key; `cookies` those of a session that was signed in. Either may be absent."""
+
+    url: str
+    key: str | None = field(default=None, repr=False)
+    cookies: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = 30.0
+    http: httpx.BaseTransport | None = None
+    sleep: Sleep = time.sleep
+
+    def __post_init__(self) -> None:
+        headers = {"Accept": "application/json", "User-Agent": "tidegate-client"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        elif _CSRF_COOKIE in self.cookies:
+            # Django compares the origin too, behind TLS.
+            headers |= {"X-CSRFToken": self.cookies[_CSRF_COOKIE], "Referer": self.url}
+        cookies = {} if self.key else dict(self.cookies)
+        self._client = httpx.Client(
+            base_url=self.url, headers=headers, cookies=cookies, timeout=self.timeout_s, transport=self.http
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self.ask("GET", path, query=query)
+
+    def post(self, path: str, body: Json | None = None, *, if_match: str | None = None, **more: Any) -> Any:
+        """With an Idempotency-Key of its own, so that repeating it does it once."""
+        headers = {"Idempotency-Key": f'"{uuid.uuid4()}"'} | _condition(if_match)
+        return self.ask("POST", path, body, headers=headers, **more)
+
+    def patch(self, path: str, body: Json, *, if_match: str | None = None, **query: Any) -> Any:
+        return self.ask("PATCH", path, body, headers=_condition(if_match), query=query)
+
+    def put(self, path: str, body: Json) -> Any:
+        return self.ask("PUT", path, body)
+
+    def delete(self, path: str, *, if_match: str | None = None) -> None:
+        self.ask("DELETE", path, headers=_condition(if_match))
+
+    def rows(self, path: str, **query: Any) -> Iterator[Any]:
+        """Every row of a list, one page in memory at a time."""
+        after = ""
+        while True:
+            page = self.get(path, **{"limit": PAGE_ROWS, **query, "after": after or None})
+            yield from page["data"]
+            if not page["has_more"]:
+                return
+            after = page["next_cursor"]
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Any:
+        """The answer's document. Raises `Refused` or `Unreachable`.
+
+        Repeated, after the time the console asks for, where that cannot do harm: reads, and posts, which carry
+        an Idempotency-Key. `more` is httpx's (`files`, `data`).
+        """
+        params = {name: value for name, value in (query or {}).items() if value is not None}
+        request = {"params": params, "headers": headers, **more}
+        if body is not None:
+            request["json"] = body
+        answer = self._answer(method, API + path, request, tries=TRIES if _may_repeat(method, more) else 1)
+        return _document(answer)
+
+    def _answer(self, method: str, address: str, request: Json, tries: int) -> httpx.Response:
+        for left in reversed(range(tries)):
+            wait_s = float(2 ** (tries - left - 2))
+            try:
+                answer = self._client.request(method, address, **request)
+            except httpx.TransportError as error:
+                if not left:
+                    raise Unreachable(f"{self.url} does not answer: {error}") from error
+            else:
+                if answer.status_code not in _AGAIN or not left:
+                    return answer
+                wait_s = _asked_wait_s(answer, wait_s)
+            self.sleep(min(wait_s, LONGEST_WAIT_S))
+        raise AssertionError("the last try returns or raises")
+
+
+def _may_repeat(method: str, more: Mapping[str, Any]) -> bool:
+    """A file that was read once cannot be sent again."""
+    return method in ("GET", "POST") and "files" not in more
+
+
+def _asked_wait_s(answer: httpx.Response, otherwise_s: float) -> float:
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isdigit() else otherwise_s
+
+
+def _condition(if_match: str | None) -> dict[str, str]:
+    return {} if if_match is None else {"If-Match": if_match}
+
+
+def _document(answer: httpx.Response) -> Any:
+    if answer.status_code == httpx.codes.NO_CONTENT:
+        return None
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if answer.is_success and body is not None:
+        return body
+    raise Refused.of(answer.status_code, body)
