@@ -1,0 +1,12 @@
+from django.db import migrations
+
+from tenants.rowsecurity import ProtectTenantRows
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("control", "0011_quotas"),
+        ("tenants", "0008_rows_are_shown_to_their_tenant"),
+    ]
+
+    operations = [ProtectTenantRows("control_quota")]
