@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from celery import Celery
+from celery.schedules import crontab
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
@@ -25,6 +26,16 @@ app.conf.beat_schedule = {
     },
     "expire keys": {"task": "console.tasks.expire_keys", "schedule": 30.0, "options": {"expires": 30.0}},
     "prune": {"task": "console.tasks.prune", "schedule": 600.0, "options": {"expires": 600.0}},
+    "verify the audit trail": {
+        "task": "console.tasks.verify_audit_trail_daily",
+        "schedule": crontab(hour=3, minute=17),
+        "options": {"expires": 3600.0},
+    },
+    "resume audit work": {
+        "task": "console.tasks.resume_audit_work",
+        "schedule": 60.0,
+        "options": {"expires": 60.0},
+    },
     "sign the audit trail": {
         "task": "console.tasks.sign_audit_chains",
         "schedule": 300.0,

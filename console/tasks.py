@@ -11,7 +11,7 @@ from console.celery import app
 from console.sessions import drop_ended
 from serving.control import expiry
 from serving.control.task_outbox import TaskOutbox, dispatch_due
-from tenants.trail import checkpoints
+from tenants.trail import checkpoints, exports, verifications
 
 
 @shared_task
@@ -35,6 +35,30 @@ def prune() -> dict[str, int]:
 @shared_task
 def sign_audit_chains() -> int:
     return checkpoints.sign_grown_chains(timezone.now())
+
+
+@shared_task
+def verify_audit_trail(verification_id: str) -> bool:
+    return verifications.run_verification(verification_id, timezone.now())
+
+
+@shared_task
+def verify_audit_trail_daily() -> bool:
+    return verifications.verify_daily(timezone.now())
+
+
+@shared_task
+def export_audit_trail(export_id: str) -> bool:
+    return exports.run_export(export_id, timezone.now())
+
+
+@shared_task
+def resume_audit_work() -> int:
+    """What was interrupted is done by somebody else; files past their time go."""
+    now = timezone.now()
+    done = [exports.run_export(each, now) for each in exports.left(now)]
+    done += [verifications.run_verification(each, now) for each in verifications.left(now)]
+    return sum(done) + exports.prune(now)
 
 
 def _send(task: TaskOutbox) -> None:

@@ -7,6 +7,7 @@ from django.views.i18n import set_language
 
 from console.pages import (
     audit,
+    audit_exports,
     deployments,
     fleet,
     health,
@@ -135,6 +136,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("usage/", usage.index, name="usage"),
     path("usage/export", usage.export, name="usage_export"),
     path("audit/", audit.index, name="audit"),
-    path("audit/export", audit.export, name="audit_export"),
+    path("audit/proof", audit.proof, name="audit_proof"),
+    path("audit/verify", audit.verify, name="audit_verify"),
+    path("audit/exports", audit_exports.index, name="audit_exports"),
+    path("audit/exports/<str:export_id>/file", audit_exports.download, name="audit_export_file"),
+    path("audit/exports/<str:export_id>/manifest", audit_exports.manifest, name="audit_export_manifest"),
+    path("audit/events/<str:event_id>/", audit.detail, name="audit_event"),
     path("playground/", playground.index, name="playground"),
 ]

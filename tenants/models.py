@@ -22,7 +22,10 @@ from tenants.people import Invitation as Invitation
 from tenants.people import UserSession as UserSession
 from tenants.roles import PlatformRole, Role
 from tenants.scoping import TenantScopedManager
-from tenants.trail.models import AuditCheckpoint, AuditLink  # noqa: F401 - Django finds them here
+from tenants.trail.models import AuditCheckpoint as AuditCheckpoint
+from tenants.trail.models import AuditExport as AuditExport
+from tenants.trail.models import AuditLink as AuditLink
+from tenants.trail.models import AuditVerification as AuditVerification
 from tenants.usage_rows import UsageDay as UsageDay
 from tenants.usage_rows import UsageHour as UsageHour
 from tenants.usage_rows import UsageMinute as UsageMinute

@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -22,21 +23,23 @@ from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 
 P = ParamSpec("P")
 T = TypeVar("T")
-View = Callable[Concatenate[ConsoleRequest, P], HttpResponse]
+View = Callable[Concatenate[ConsoleRequest, P], HttpResponseBase]
 Crumbs = list[tuple[str, str]]
 
 FORM, GET, POST = ("GET", "HEAD", "POST"), ("GET", "HEAD"), ("POST",)
 
 
-def page(section: str, methods: tuple[str, ...] = GET) -> Callable[[View[P]], Callable[..., HttpResponse]]:
+def page(
+    section: str, methods: tuple[str, ...] = GET
+) -> Callable[[View[P]], Callable[..., HttpResponseBase]]:
     """Declare a view: which part of the navigation it belongs to and which methods it takes.
 
     Whoever is not signed in is sent to sign in and back; nobody reaches a view without an actor.
     """
 
-    def declare(view: View[P]) -> Callable[..., HttpResponse]:
+    def declare(view: View[P]) -> Callable[..., HttpResponseBase]:
         @wraps(view)
-        def answer(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        def answer(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
             if request.method not in methods:
                 return HttpResponseNotAllowed(methods)
             if _holds_nul(request):

@@ -53,6 +53,9 @@ STATES: dict[str, Mark] = {
     "done": Mark(_GOOD, "circle-check", _("done")),
     "cancelled": Mark(_UNKNOWN, "ban", _("cancelled")),
     "switched_off": Mark(_UNKNOWN, "user-off", _("switched off")),
+    "whole": Mark(_GOOD, "shield-check", _("whole")),
+    "broken": Mark(_BAD, "shield-x", _("broken")),
+    "not_verified": Mark(_UNKNOWN, "shield", _("not verified")),
     "failed": Mark(_BAD, "alert-triangle", _("failed")),
     "failure": Mark(_BAD, "alert-triangle", _("failure")),
 }
@@ -65,6 +68,25 @@ ROLES = {
 }
 PLATFORM_ROLES = {"": "–", "support": _("support"), "operator": _("operator")}
 CLASSES = {"interactive": _("interactive"), "standard": _("standard"), "batch": _("batch")}
+
+EXPORT_FORMATS = {
+    "csv": _("CSV, for spreadsheets"),
+    "jsonl": _("JSON lines with hashes, for proof"),
+    "ocsf": _("JSON lines, OCSF"),
+    "ecs": _("JSON lines, Elastic Common Schema"),
+    "cadf": _("JSON lines, CADF"),
+    "parquet": _("Parquet, for analysis"),
+}
+BREAKS = {
+    "changed": _("The event is not what was hashed when it was written."),
+    "missing": _("An event or its link was deleted."),
+    "moved": _("The event belongs to another chain."),
+    "link_changed": _("The link does not continue the one before it."),
+    "not_in_chain": _("An event was inserted past the chain."),
+    "cut_off": _("The chain ends before a signed checkpoint."),
+    "rewritten": _("The chain's hash is not the one that was signed."),
+    "forged": _("A checkpoint's signature is wrong, or of a key that is not trusted."),
+}
 
 
 @register.simple_tag
@@ -91,6 +113,18 @@ def state(name: str) -> SafeString:
 def sla_class(name: str) -> SafeString:
     """An SLA class in its fixed hue."""
     return format_html('<span class="tg-class tg-class-{}">{}</span>', name, CLASSES.get(name, name))
+
+
+@register.simple_tag
+def chain_break(what: str) -> Any:
+    """How a chain of the audit trail is broken, as a sentence."""
+    return BREAKS.get(what, what)
+
+
+@register.simple_tag
+def export_format(name: str) -> Any:
+    """What a format of exports is good for, in the reader's language."""
+    return EXPORT_FORMATS.get(name, name)
 
 
 @register.filter

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
 from serving.control.pricing.actions import set_price
 from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
 from tenants.actions.invitations import invite
+from tenants.models import AuditEvent
 from tenants.scoping import all_tenants
+from tenants.trail.exports import request_export, run_export
+from tenants.trail.search import Asked
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM
@@ -102,6 +106,17 @@ def quota(world: World) -> list[object]:
     return [(known or create_quota(by=SYSTEM, tenant=tenant, resource="requests", window="day", limit=9)).pk]
 
 
+def event(world: World) -> list[object]:
+    with all_tenants("a test"):
+        return [AuditEvent.objects.filter(tenant_id=world.cast.tenant.pk).first().event_id]  # type: ignore[union-attr]
+
+
+def export(world: World) -> list[object]:
+    asked = request_export(by=SYSTEM, tenant=world.cast.tenant, format="csv", asked=Asked())
+    run_export(asked.pk, timezone.now())
+    return [asked.pk]
+
+
 # name → arguments, method, status for: operator, owner, viewer, stranger
 TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "overview": (nothing, "get", (200, 200, 200, 200)),
@@ -175,7 +190,12 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "price_withdraw": (price, "get", (200, 403, 403, 404)),
     "usage_export": (nothing, "get", (200, 200, 200, 200)),
     "audit": (nothing, "get", (200, 200, 403, 200)),
-    "audit_export": (nothing, "get", (200, 200, 403, 200)),
+    "audit_proof": (nothing, "get", (200, 200, 403, 200)),
+    "audit_verify": (nothing, "post", (302, 302, 403, 302)),
+    "audit_event": (event, "get", (200, 200, 404, 404)),
+    "audit_exports": (nothing, "get", (200, 200, 403, 200)),
+    "audit_export_file": (export, "get", (200, 200, 404, 404)),
+    "audit_export_manifest": (export, "get", (200, 200, 404, 404)),
     "playground": (nothing, "get", (200, 200, 200, 200)),
 }
 OPEN = {"healthz", "set_language", "join"}

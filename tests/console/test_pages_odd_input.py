@@ -13,6 +13,7 @@ from tests.console.conftest import World
 from tests.tenants.conftest import SYSTEM
 
 LISTS = ("models", "tenants", "usage", "prices", "audit", "audit_export", "profiles", "fleet", "overview")
+LISTS = ("models", "tenants", "usage", "audit", "audit_exports", "profiles", "fleet", "overview")
 QUERIES = (
     "page=-1",
     "page=99999999999999999999",
@@ -43,7 +44,7 @@ def test_a_list_ignores_what_it_does_not_know(world: World, name: str) -> None:
         "/models/?q=%00",
         "/usage/?model=%00",
         "/audit/?action=%00",
-        "/audit/export?since=%00",
+        "/audit/exports?since=%00",
         "/models/%00/",
         "/tenants/a%00b/edit",
         "/members/%00/role",

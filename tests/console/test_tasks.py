@@ -23,4 +23,4 @@ def test_tasks_run_and_asked_for_ones_are_sent(monkeypatch: pytest.MonkeyPatch) 
     assert tasks.dispatch() == 1
     assert sent == [("console.tasks.prune", {})]
     assert tasks.expire_keys() == 0
-    assert set(tasks.prune()) == {"reports", "tombstones", "tasks", "replicas", "answers", "sessions"}
+    assert {"reports", "tombstones", "tasks", "replicas", "answers", "sessions"} <= set(tasks.prune())
