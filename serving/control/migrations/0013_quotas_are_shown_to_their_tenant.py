@@ -5,7 +5,7 @@ from tenants.rowsecurity import ProtectTenantRows
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("control", "0011_quotas"),
+        ("control", "0012_price_book"),
         ("tenants", "0008_rows_are_shown_to_their_tenant"),
     ]
 
