@@ -12,8 +12,7 @@ from tenants.actions.keys import create_key
 from tests.console.conftest import World
 from tests.tenants.conftest import SYSTEM
 
-LISTS = ("models", "tenants", "usage", "prices", "audit", "audit_export", "profiles", "fleet", "overview")
-LISTS = ("models", "tenants", "usage", "audit", "audit_exports", "profiles", "fleet", "overview")
+LISTS = ("models", "tenants", "usage", "prices", "audit", "audit_exports", "profiles", "fleet", "overview")
 QUERIES = (
     "page=-1",
     "page=99999999999999999999",
