@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -92,5 +93,7 @@ def standings_or_none(quotas: Sequence[Quota]) -> dict[str, Standing] | None:
 
 def _standing(raw: bytes) -> Standing:
     row = msgspec.msgpack.decode(raw)
-    held = row["p"].values() if isinstance(row["p"], dict) else ()  # Lua knows no empty map
-    return Standing(row["w"], row["u"], sum(holding[0] - holding[1] for holding in held))
+    holdings = row["p"].values() if isinstance(row["p"], dict) else ()  # Lua knows no empty map
+    now_ms = time.time() * 1000
+    reserved = sum(held - slack for held, slack, _, until_ms in holdings if until_ms > now_ms)
+    return Standing(row["w"], row["u"], reserved)
