@@ -24,7 +24,7 @@ class Holding:
         "promised",
         "slack",
         "spent",
-        "stated_held",
+        "view_promised",
         "taken",
         "view",
         "view_ms",
@@ -40,8 +40,8 @@ class Holding:
         """Spent, as far as the store confirmed it."""
         self.taken = 0
         """Admitted since slack was last asked for."""
-        self.stated_held = 0
-        """Held, as the newest view has it."""
+        self.view_promised = 0
+        """What of the promises in the newest view is ours."""
         self.is_dirty = False
         """Whether the store should hear of it at the next tick."""
         self.view: View | None = None
@@ -75,6 +75,7 @@ class Holding:
     def receive(self, amount: int) -> None:
         """What the store gave for a request, with the newest view."""
         self.promise(amount)
+        self.view_promised += amount
         if self.limit.kind == RATE:
             self.view_spent += amount
 
@@ -127,7 +128,7 @@ class Holding:
     def heard(self, ask: Ask, view: View, now: float) -> None:
         """The store's answer. `now` in Unix seconds."""
         self.acked = self.view_spent = ask.spent
-        self.stated_held = ask.held
+        self.view_promised = ask.held - ask.slack
         self.slack += view.extra
         self.view, self.view_ms = view, int(now * 1000)
 
@@ -161,7 +162,7 @@ class Holding:
         """Promised to running requests, of this and other processes."""
         if self.view is None:
             return self.promised
-        return max(0, self.view.held - self.view.slack - self.stated_held) + self.promised
+        return max(0, self.view.held - self.view.slack - self.view_promised) + self.promised
 
     def remaining(self, now: float) -> int:
         """What the next request may take, about."""
