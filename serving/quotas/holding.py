@@ -24,10 +24,10 @@ class Holding:
         "promised",
         "slack",
         "spent",
-        "view_promised",
         "taken",
         "view",
         "view_ms",
+        "view_promised",
         "view_spent",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from serving.errors import ConcurrencyExceeded, DataPlaneError, QuotaExhausted, QuotaUnavailable, RateLimited
@@ -17,7 +18,7 @@ def refused(holding: Holding, amount: int, now: float) -> DataPlaneError:
     numbers = _numbers(holding, now)
     reset_s = holding.reset_s(now, amount)
     if limit.kind == BUDGET:
-        numbers["reset_s"] = round(reset_s)
+        numbers["reset_s"] = math.ceil(reset_s)
         message = "the budget {quota} has {used:g} of {limit:g} used and {reserved:g} reserved"
         return QuotaExhausted(message.format(**numbers), retry_after_s=reset_s, numbers=numbers)
     if limit.kind == RATE:
