@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, reverse
+from django.utils import timezone
 
 from console.api.urls import urlpatterns
+from serving.control.pricing.actions import set_price
+from serving.control.pricing.models import Price
+from serving.control.quotas.actions import create_quota
 from tenants.models import AuditEvent
 from tenants.scoping import all_tenants
 from tests.console.api.asking import ask, token_of, with_key
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
+from tests.tenants.conftest import SYSTEM
 
 PEOPLE = ("operator", "owner", "viewer", "stranger", "reader", "robot")
 """The stranger owns another tenant; `reader` is a key with `manage:read`, `robot` one with `infer`."""
@@ -68,6 +74,26 @@ def binding(world: World) -> list[object]:
     return [world.binding.pk]
 
 
+def quota(world: World) -> list[object]:
+    """One that the tenant's owner set on a key."""
+    owner, tenant = world.cast.actor("owner"), world.cast.tenant
+    with all_tenants("a test looks whether it made one"):
+        known = Quota.objects.first()
+    target = {"tenant": tenant, "key": world.key, "resource": "requests", "window": "hour"}
+    made = known or create_quota(by=owner, limit=10, **target)
+    return [made.pk]
+
+
+def price(world: World) -> list[object]:
+    """Of a model that only the first tenant may use, and not yet in force."""
+    known = Price.objects.first()
+    return [(known or set_price(by=SYSTEM, model=world.model, effective_from=next_year())).pk]
+
+
+def next_year() -> datetime:
+    return (timezone.now() + timedelta(days=365)).replace(second=0, microsecond=0)
+
+
 def event(world: World) -> list[object]:
     with all_tenants("a test names an event"):
         found = AuditEvent.objects.filter(tenant_id=world.cast.tenant.pk).first()
@@ -100,6 +126,9 @@ def body_of(world: World, name: str) -> dict[str, Any]:
         "POST api_version_trust": {"reason": "read"},
         "POST api_profiles": {"name": "new"},
         "POST api_bindings": {"profile": world.profile.pk, "endpoint": "infer"},
+        "POST api_tenant_quotas": {"resource": "requests", "window": "day", "limit": 5, "key": world.key.pk},
+        "PATCH api_quota": {"limit": 9},
+        "POST api_price_end": {"effective_from": (next_year() + timedelta(days=1)).isoformat()},
         "POST api_tuning_apply": {"candidate": 1},
     }
     return bodies.get(name, {})
@@ -155,6 +184,17 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "POST api_bindings": (nothing, (201, 403, 403, 403, 403, 403)),
     "GET api_binding": (binding, (200, 200, 200, 404, 200, 200)),
     "DELETE api_binding": (binding, (204, 403, 403, 404, 403, 403)),
+    "GET api_quotas": (nothing, (200, 200, 200, 200, 200, 200)),
+    "GET api_quota": (quota, (200, 200, 200, 404, 200, 404)),
+    "PATCH api_quota": (quota, (200, 200, 403, 404, 403, 404)),
+    "DELETE api_quota": (quota, (204, 204, 403, 404, 403, 404)),
+    "GET api_tenant_quotas": (tenant, (200, 200, 200, 404, 200, 403)),
+    "POST api_tenant_quotas": (tenant, (201, 201, 403, 404, 403, 403)),
+    "GET api_prices": (nothing, (200, 200, 200, 200, 200, 200)),
+    "POST api_prices": (nothing, (201, 403, 403, 403, 403, 403)),
+    "GET api_price": (price, (200, 200, 200, 404, 200, 200)),
+    "DELETE api_price": (price, (204, 403, 403, 404, 403, 403)),
+    "POST api_price_end": (price, (201, 403, 403, 404, 403, 403)),
     "GET api_usage": (nothing, (200, 200, 200, 200, 403, 403)),
     "GET api_events": (nothing, (200, 200, 403, 200, 403, 403)),
     "GET api_event": (event, (200, 200, 403, 404, 403, 403)),

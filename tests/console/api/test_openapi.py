@@ -23,9 +23,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from console.api.schema import openapi
+from serving.control.pricing.actions import set_price
+from serving.control.quotas.actions import create_quota
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
-from tests.tenants.conftest import last_event
+from tests.tenants.conftest import SYSTEM, last_event
 
 CHECKS = [
     not_a_server_error,
@@ -72,8 +74,8 @@ def test_every_operation_answers_as_described(
     method, _, path = label.partition(" ")
     operation = described[path][method]
     operation.app = WSGIHandler()
+    ids = _ids(world)
     for mode in GenerationMode:
-        ids = _ids(world)
         named = _named(world) if mode is GenerationMode.POSITIVE else {}
         _probe(operation.as_strategy(generation_mode=mode), _session(world), ids, named)
 
@@ -123,6 +125,8 @@ def _named(world: World) -> dict[str, Any]:
         "name": "new",
         "device": "cpu",
         "time_zone": "UTC",
+        "key": world.key.pk,
+        "device_class": "cpu",
     }
 
 
@@ -137,6 +141,12 @@ def _ids(world: World) -> dict[str, str]:
         "deployment_id": world.deployment.pk,
         "profile_id": world.profile.pk,
         "binding_id": world.binding.pk,
+        **_money(world),
         "event_id": last_event().event_id,
         "tuning_id": build_run(build_encoder(world.model)).pk,
     }
+
+
+def _money(world: World) -> dict[str, str]:
+    quota = create_quota(by=SYSTEM, tenant=world.cast.tenant, resource="requests", window="hour", limit=10)
+    return {"quota_id": quota.pk, "price_id": set_price(by=SYSTEM, model=world.model).pk}

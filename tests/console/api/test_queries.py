@@ -12,7 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from serving.control.catalog.actions import create_model, grant_model, register_version, set_alias
 from serving.control.catalog.models import Version
 from serving.control.fleet.models import Deployment, Host, Replica
+from serving.control.pricing.actions import set_price
 from serving.control.profiles.actions import bind_profile, create_profile
+from serving.control.quotas.actions import create_quota
 from tenants.actions.keys import create_key
 from tenants.actions.members import add_member
 from tenants.actions.tenants import create_tenant
@@ -35,6 +37,8 @@ ADDRESSES: dict[str, Callable[[World], str]] = {
     "deployments": lambda world: "/deployments",
     "profiles": lambda world: "/profiles",
     "bindings": lambda world: "/bindings",
+    "quotas": lambda world: "/quotas",
+    "prices": lambda world: "/prices",
     "usage": lambda world: "/usage?group_by=day,tenant,key",
     "audit": lambda world: "/audit",
     "hosts": lambda world: "/hosts",
@@ -85,6 +89,8 @@ def _more(world: World) -> None:
         user = create_user(by=SYSTEM, username=f"person-{number}")
         add_member(by=SYSTEM, tenant=world.cast.tenant, user=user, role="viewer")
         _more_models(world, host, number)
+        create_quota(by=SYSTEM, tenant=tenant, resource="concurrency", limit=5)
+        set_price(by=SYSTEM, device_class=f"class-{number}")
         grant_model(by=SYSTEM, model=world.model, tenant=tenant)
         profile = create_profile(by=SYSTEM, name=f"profile {number}")
         bind_profile(by=SYSTEM, profile=profile, tenant=tenant, model=world.model)
