@@ -16,6 +16,7 @@ from console.api.urls import urlpatterns
 from serving.control.pricing.actions import set_price
 from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
+from serving.control.quotas.models import Quota
 from tenants.models import AuditEvent
 from tenants.scoping import all_tenants
 from tests.console.api.asking import ask, token_of, with_key
