@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
+
+from tenants.groups import parse_groups
 
 MIN_SECRET_CHARS = 32
 MIN_PEPPER_BYTES = 16
@@ -132,6 +135,25 @@ def check_hosts(app_configs: Sequence[Any] | None, **options: Any) -> list[Check
             id="tidegate.E006",
         )
     ]
+
+
+@register(Tags.security)
+def check_single_sign_on(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    if not settings.OIDC_ISSUER:
+        return []
+    issuer, found = urlsplit(settings.OIDC_ISSUER), list[CheckMessage]()
+    if issuer.scheme != "https" and not _is_loopback(issuer.hostname or ""):
+        hint = "Tokens and the client's secret would travel in the clear: use https."
+        found.append(Error("TIDEGATE_OIDC_ISSUER is not an https address.", hint=hint, id="tidegate.E007"))
+    try:
+        is_empty = not parse_groups(settings.OIDC_ROLES)
+    except ValueError as error:
+        found.append(Error(f"TIDEGATE_OIDC_ROLES: {error}.", id="tidegate.E008"))
+    else:
+        if is_empty:
+            hint = "Without a mapping no group gives a role, and nobody gets in by single sign-on."
+            found.append(Error("TIDEGATE_OIDC_ROLES is empty.", hint=hint, id="tidegate.E008"))
+    return found
 
 
 def _is_loopback(host: str) -> bool:

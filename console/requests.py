@@ -130,6 +130,7 @@ def shell_context(request: HttpRequest) -> dict[str, Any]:
         "rights": {right.value for right in _shown_rights(actor, tenant)},
         "gateway_url": settings.GATEWAY_URL,
         "version": VERSION,
+        "oidc_name": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
     }
 
 

@@ -53,6 +53,8 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "channels",
     "csp",
     "django_htmx",
@@ -160,6 +162,28 @@ MFA_TOTP_ISSUER = "Tidegate"
 MFA_ADAPTER = "console.secondfactor.SealedSecrets"
 OPERATORS_NEED_MFA = os.environ.get("TIDEGATE_OPERATORS_NEED_MFA") == "1"
 """People with a platform role can do nothing until they have a second factor."""
+
+OIDC_ISSUER = os.environ.get("TIDEGATE_OIDC_ISSUER", "")
+"""Address of the OpenID Connect provider; empty for no single sign-on."""
+OIDC_NAME = os.environ.get("TIDEGATE_OIDC_NAME", "single sign-on")
+OIDC_ROLES = os.environ.get("TIDEGATE_OIDC_ROLES", "")
+OIDC_GROUPS_CLAIM = os.environ.get("TIDEGATE_OIDC_GROUPS_CLAIM", "groups")
+SOCIALACCOUNT_ADAPTER = "console.sso.GroupsAdapter"
+SOCIALACCOUNT_LOGIN_ON_GET = True
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": [
+            {
+                "provider_id": "sso",
+                "name": OIDC_NAME,
+                "client_id": os.environ.get("TIDEGATE_OIDC_CLIENT_ID", ""),
+                "secret": os.environ.get("TIDEGATE_OIDC_CLIENT_SECRET", ""),
+                "settings": {"server_url": OIDC_ISSUER},
+            }
+        ],
+    }
+}
 
 
 def _mail(url: str) -> dict[str, object]:

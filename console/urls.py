@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.i18n import set_language
 
+from console import sso
 from console.pages import (
     audit,
     audit_exports,
@@ -38,6 +39,11 @@ handler500 = "console.problems.server_error"
 _accounts: list[URLPattern | URLResolver] = [
     # Nobody proves here that an address is theirs, yet members are added by it: only operators set it.
     path("email/", page_not_found, {"exception": None}),
+    # Accounts are found by their address and made by groups: there is nothing to connect or to fill in.
+    path("3rdparty/", page_not_found, {"exception": None}),
+    path("3rdparty/signup/", page_not_found, {"exception": None}),
+    path("oidc/<str:provider_id>/login/", sso.login, name="openid_connect_login"),
+    path("oidc/<str:provider_id>/login/callback/", sso.callback, name="openid_connect_callback"),
     path("", include("allauth.urls")),
 ]
 _models = [

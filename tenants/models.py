@@ -55,6 +55,9 @@ class User(AbstractUser):
 
     platform_role = models.CharField(max_length=16, blank=True, default="", choices=_choices(PlatformRole))
 
+    platform_role_by_group = models.BooleanField(default=False, editable=False)
+    """Whether a group of the single sign-on gave the role, and may take it."""
+
     class Meta(AbstractUser.Meta):
         constraints: ClassVar = [
             models.CheckConstraint(
@@ -143,6 +146,8 @@ class Membership(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="memberships")
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=16, choices=_choices(Role))
+    by_group = models.BooleanField(default=False, editable=False)
+    """Whether a group of the single sign-on gave the role, and may take it."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     objects: ClassVar[TenantScopedManager[Membership]] = TenantScopedManager()

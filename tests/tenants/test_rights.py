@@ -14,10 +14,11 @@ from allauth.mfa.models import Authenticator
 from django.test import Client
 
 import tenants.actions
-from tenants.actions import invitations, keys, members, sessions, users
+from tenants.actions import groups, invitations, keys, members, sessions, users
 from tenants.actions import tenants as tenant_actions
 from tenants.actors import Actor
 from tenants.errors import NotAllowed, NotFound
+from tenants.groups import Granted
 from tenants.models import ApiKey, Invitation, UserSession
 from tenants.roles import ROLE_RIGHTS, Right, Role, can_grant
 from tests.tenants.conftest import SYSTEM, Cast, count_events
@@ -153,6 +154,12 @@ ACTIONS: dict[str, tuple[Callable[[Cast, Actor], Any], frozenset[str]]] = {
         ),
         frozenset({"operator"}),
     ),
+    "apply_groups": (
+        lambda team, by: groups.apply_groups(
+            by=by, user=team.users["nobody"], granted=Granted(roles={"acme": Role.VIEWER})
+        ),
+        frozenset({"operator"}),
+    ),
     "end_session": (
         lambda team, by: sessions.end_session(by=by, session=_session(team)),
         frozenset({"operator", "viewer"}),
@@ -180,6 +187,7 @@ PLATFORM_ACTIONS = {
     "create_tenant",
     "create_user",
     "set_password",
+    "apply_groups",
     "end_session",
     "end_sessions",
     "accept_invitation",

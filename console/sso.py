@@ -1,0 +1,142 @@
+"""Single sign-on by OpenID Connect: who the provider says somebody is, and what their groups let them do.
+
+Everything allauth leaves to trust in the connection is checked here: the signature of the ID token (whoever
+fetched it), its algorithm, and that user info speaks of the same person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.internal import jwtkit
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from tenants.actions.groups import apply_groups
+from tenants.actions.users import create_user
+from tenants.actors import Actor
+from tenants.audit import Target, record
+from tenants.groups import granted_by, parse_groups
+from tenants.models import User
+
+PROVIDER_ID = "sso"
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+_BY = Actor.system("single sign-on")
+
+
+class SignedTokens(OpenIDConnectOAuth2Adapter):
+    def complete_login(self, request: HttpRequest, app: Any, token: Any, **rest: Any) -> Any:
+        """Raises `OAuth2Error` for an answer without an ID token, or user info of somebody else."""
+        found = super().complete_login(request, app, token, **rest)
+        said = found.account.extra_data
+        if "id_token" not in said:
+            raise OAuth2Error("no ID token")
+        if "userinfo" in said and said["userinfo"].get("sub") != said["id_token"].get("sub"):
+            raise OAuth2Error("user info of another person")
+        return found
+
+    def _decode_id_token(self, app: Any, id_token: str) -> dict[str, Any]:
+        if _algorithm(id_token) not in ALGORITHMS:
+            raise OAuth2Error("an ID token of this algorithm is not accepted")
+        return jwtkit.verify_and_decode(
+            credential=id_token,
+            keys_url=self.openid_config["jwks_uri"],
+            issuer=self.openid_config["issuer"],
+            audience=app.client_id,
+            lookup_kid=jwtkit.lookup_kid_jwk,
+            verify_signature=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the provider says. `email` is empty unless it says that the address is theirs."""
+
+    name: str
+    email: str
+    groups: list[str]
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Identity:
+        facts = {**said.get("id_token", {}), **said.get("userinfo", {})}
+        groups = facts.get(settings.OIDC_GROUPS_CLAIM, [])
+        is_theirs = facts.get("email_verified") in (True, "true")
+        return cls(
+            name=str(facts.get("preferred_username") or facts.get("email") or facts["sub"]),
+            email=str(facts.get("email", "")) if is_theirs else "",
+            groups=[str(group) for group in groups] if isinstance(groups, list) else [str(groups)],
+        )
+
+
+class GroupsAdapter(DefaultSocialAccountAdapter):
+    """Finds or makes the account, and gives it the roles of its groups, before anybody is signed in."""
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
+        return False
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        said = Identity.of(sociallogin.account.extra_data)
+        granted = granted_by(said.groups, parse_groups(settings.OIDC_ROLES))
+        if not granted:
+            # Whoever lost their last group also loses what it gave.
+            if sociallogin.is_existing:
+                apply_groups(by=_BY, user=sociallogin.user, granted=granted)
+            raise _refused(request, said, "none of their groups gives a role here")
+        if not sociallogin.is_existing:
+            sociallogin.connect(request, _account(request, said))
+        apply_groups(by=_BY, user=sociallogin.user, granted=granted)
+        sociallogin.user.refresh_from_db()
+
+
+def login(request: HttpRequest, provider_id: str) -> HttpResponse:
+    return _adapted(OAuth2LoginView, request, provider_id)
+
+
+def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
+    return _adapted(OAuth2CallbackView, request, provider_id)
+
+
+def _adapted(view: Any, request: HttpRequest, provider_id: str) -> HttpResponse:
+    if provider_id != PROVIDER_ID or not settings.OIDC_ISSUER:
+        raise Http404
+    return view.adapter_view(SignedTokens(request, provider_id))(request)
+
+
+def _account(request: HttpRequest, said: Identity) -> User:
+    """The account of the address, which is the provider's to vouch for, or a new one without a password."""
+    if not said.email:
+        raise _refused(request, said, "the provider does not say that the e-mail address is theirs")
+    known = User.objects.filter(email__iexact=said.email).first()
+    return known or create_user(by=_BY, username=_free_name(said.name), email=said.email)
+
+
+def _free_name(wanted: str) -> str:
+    """`ada`, or `ada-2` when another account has that name."""
+    base = "".join(c if c.isalnum() or c in "@.+-_" else "-" for c in wanted)[:140]
+    names = (base if number == 1 else f"{base}-{number}" for number in range(1, 1000))
+    return next(name for name in names if not User.objects.filter(username__iexact=name).exists())
+
+
+@transaction.atomic
+def _refused(request: HttpRequest, said: Identity, reason: str) -> ImmediateHttpResponse:
+    target = Target("user", "", said.email or "unknown account")
+    by = Actor.anonymous(request)
+    record(by=by, action="user.sign_in_failed", target=target, outcome="failure", reason=reason)
+    return ImmediateHttpResponse(render(request, "account/sso_refused.html", {"said": said}, status=403))
+
+
+def _algorithm(id_token: str) -> str:
+    try:
+        return str(jwt.get_unverified_header(id_token).get("alg"))
+    except jwt.PyJWTError as error:
+        raise OAuth2Error("the ID token cannot be read") from error
