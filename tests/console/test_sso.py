@@ -196,6 +196,15 @@ def test_a_provider_that_is_away_is_told_on_a_page(world: World, provider: Provi
     assert answer.status_code < 500 and not is_in(there)
 
 
+def test_a_provider_that_cannot_be_reached_is_told_on_a_page(
+    world: World, provider: Provider, settings: Any
+) -> None:
+    app = settings.SOCIALACCOUNT_PROVIDERS["openid_connect"]["APPS"][0]
+    app["settings"] = {"server_url": "http://127.0.0.1:9"}
+    answer = Client().get("/accounts/oidc/sso/login/")
+    assert answer.status_code < 500
+
+
 def test_without_a_provider_there_is_no_such_page_and_no_such_button(world: World) -> None:
     assert Client().get("/accounts/oidc/sso/login/").status_code == 404
     assert "oidc" not in Client().get("/accounts/login/").content.decode()
