@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenants", "0009_invitations"),
+        ("tenants", "0010_audit_exports"),
     ]
 
     operations = [
