@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jwt
+import structlog
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.internal import jwtkit
@@ -18,9 +19,13 @@ from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
 from django.conf import settings
+from django.contrib import messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from requests.exceptions import RequestException
 
 from tenants.actions.groups import apply_groups
 from tenants.actions.users import create_user
@@ -31,6 +36,7 @@ from tenants.models import User
 
 PROVIDER_ID = "sso"
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+log = structlog.get_logger(__name__)
 _BY = Actor.system("single sign-on")
 
 
@@ -109,7 +115,15 @@ def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
 def _adapted(view: Any, request: HttpRequest, provider_id: str) -> HttpResponse:
     if provider_id != PROVIDER_ID or not settings.OIDC_ISSUER:
         raise Http404
-    return view.adapter_view(SignedTokens(request, provider_id))(request)
+    try:
+        return view.adapter_view(SignedTokens(request, provider_id))(request)
+    except (RequestException, KeyError) as error:  # away, or what it publishes about itself is no such thing
+        log.warning("sso.provider_away", error=str(error))
+        said = _("%(name)s does not answer as it should. Try again in a moment.") % {
+            "name": settings.OIDC_NAME
+        }
+        messages.error(request, said)
+        return HttpResponseRedirect(reverse("account_login"))
 
 
 def _account(request: HttpRequest, said: Identity) -> User:
