@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Self
 import httpx
 
 from tidegate import documents
-from tidegate.errors import Refused
+from tidegate.errors import Damaged, Refused
 from tidegate.transport import Transport
 
 NOT_FOUND = 404
@@ -254,8 +255,35 @@ class Deployments(Noun):
 
 class Audit(Noun):
     def events(self, **filters: Any) -> Iterator[documents.Event]:
-        """Newest first: `tenant`, `actor`, `action`, `target`, `outcome`, `request_id`, `since`, `until`."""
+        """Newest first; filters `tenant`, `q`, `action`, `outcome`, `actor_id`, `target_id`, `since`, `until`."""
         return self._at.rows("/audit", **filters)
+
+    def request_export(
+        self, *, format: str, tenant_id: str | None = None, **filters: str
+    ) -> documents.Export:
+        """A file of the events that match, of one tenant or of the platform; it is written in the background."""
+        body = {"format": format, "tenant": tenant_id, **filters}
+        made: documents.Export = self._at.post("/audit-exports", body)
+        return made
+
+    def export(self, export_id: str) -> documents.Export:
+        """How far it is: `state` becomes `done` or `failed`."""
+        found: documents.Export = self._at.get(f"/audit-exports/{export_id}")
+        return found
+
+    def download(self, export: documents.Export, to: Path) -> None:
+        """Fetch a finished file, going on with what came before, and compare it with its digest.
+
+        Raises `Damaged` for another content; the file is removed then.
+        """
+        part = to.with_name(f"{to.name}.{export['id']}.part")
+        self._at.download(f"/audit-exports/{export['id']}/content", part)
+        with part.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != export["sha256"]:
+            part.unlink()
+            raise Damaged(f"{to} is not what the console wrote: its SHA-256 is {digest}.")
+        part.replace(to)
 
 
 def _there(found: Any, kind: str, name: str) -> Any:

@@ -150,3 +150,20 @@ class Event(TypedDict):
     trace_id: str
     ip: str | None
     user_agent: str
+
+
+class Export(TypedDict):
+    id: str
+    tenant_id: str | None
+    format: str
+    filters: dict[str, Any]
+    state: str
+    error: str
+    rows_done: int
+    rows_total: int | None
+    size_bytes: int | None
+    sha256: str
+    requested_by_name: str
+    created_at: str
+    finished_at: str | None
+    expires_at: str | None

@@ -19,6 +19,10 @@ class Unreachable(TidegateError):
     """The console did not answer, after every repetition that was safe."""
 
 
+class Damaged(TidegateError):
+    """A download whose digest is another one than the console's."""
+
+
 class Refused(TidegateError):
     """A problem (RFC 9457). `errors` maps JSON pointers to sentences."""
 

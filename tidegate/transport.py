@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -97,6 +98,36 @@ class Transport:
             request["json"] = body
         answer = self._answer(method, API + path, request, tries=TRIES if _may_repeat(method, more) else 1)
         return _document(answer)
+
+    def download(self, path: str, to: Path) -> None:
+        """Into `to`; one that broke goes on where it was, after the bytes that `to` holds already.
+
+        Raises `Refused` or `Unreachable`; what has come by then stays.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                self._append(API + path, to)
+            except httpx.TransportError as error:
+                if not left:
+                    raise Unreachable(f"The download broke off: {error}") from error
+                self.sleep(1.0)
+            else:
+                return
+
+    def _append(self, address: str, to: Path) -> None:
+        have = to.stat().st_size if to.exists() else 0
+        # As it lies there: a range of a compressed answer would be one of other bytes.
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        with self._client.stream("GET", address, headers=headers) as answer:
+            if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return  # all of it came before
+            if not answer.is_success:
+                answer.read()
+                _document(answer)
+            is_rest = answer.status_code == httpx.codes.PARTIAL_CONTENT
+            with to.open("ab" if is_rest else "wb") as file:
+                for chunk in answer.iter_bytes():
+                    file.write(chunk)
 
     def _answer(self, method: str, address: str, request: Json, tries: int) -> httpx.Response:
         for left in reversed(range(tries)):

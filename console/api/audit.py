@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 from django.db.models import QuerySet
@@ -9,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.fields import Document, Moment
+from console.api.fields import Body, Document, Moment, Text
 from console.api.paging import BY_SEQUENCE
 from console.api.readable import readable
 from console.api.schema import Page, listed, shown
@@ -19,19 +20,19 @@ from tenants.actors import Actor
 from tenants.errors import NotFound
 from tenants.models import AuditEvent
 from tenants.roles import Right
+from tenants.trail.search import MAX_FILTER_CHARS, Asked, matching, moment
 
 OUTCOMES = ("success", "failure")
-LOOKUPS = {
-    "tenant": "tenant_id",
-    "actor": "actor_id",
-    "action": "action",
-    "target": "target_id",
-    "outcome": "outcome",
-    "request_id": "request_id",
-    "since": "at__gte",
-    "until": "at__lt",
-}
-"""Names behind the question mark → what they are compared with."""
+
+
+class DayOrMoment(Text):
+    """`2026-03-01`, or an RFC 3339 time."""
+
+    def to_internal_value(self, data: Any) -> str:
+        text = super().to_internal_value(data)
+        if moment(text, UTC) is None:
+            raise serializers.ValidationError("A day such as 2026-03-01, or a time with its offset.")
+        return text
 
 
 class EventDocument(Document):
@@ -57,15 +58,24 @@ class EventDocument(Document):
     user_agent = serializers.CharField()
 
 
-class EventQuery(Page):
-    tenant = serializers.CharField(required=False, max_length=40)
-    actor = serializers.CharField(required=False, max_length=64)
-    action = serializers.CharField(required=False, max_length=64)
-    target = serializers.CharField(required=False, max_length=64)
+class EventFilters(Body):
+    """The filters of the page, by the same names."""
+
+    q = Text(required=False, max_length=MAX_FILTER_CHARS, help_text="Words that all occur in the event.")
+    action = Text(required=False, max_length=MAX_FILTER_CHARS)
     outcome = serializers.ChoiceField(choices=OUTCOMES, required=False)
-    request_id = serializers.CharField(required=False, max_length=64)
-    since = Moment(required=False)
-    until = Moment(required=False)
+    actor_type = Text(required=False, max_length=MAX_FILTER_CHARS)
+    actor_id = Text(required=False, max_length=MAX_FILTER_CHARS)
+    target_type = Text(required=False, max_length=MAX_FILTER_CHARS)
+    target_id = Text(required=False, max_length=MAX_FILTER_CHARS)
+    request_id = Text(required=False, max_length=MAX_FILTER_CHARS)
+    trace_id = Text(required=False, max_length=MAX_FILTER_CHARS)
+    since = DayOrMoment(required=False, help_text="A day, from its start, or a time.")
+    until = DayOrMoment(required=False, help_text="A day, to its end, or a time, not included.")
+
+
+class EventQuery(EventFilters, Page):
+    tenant = serializers.CharField(required=False, max_length=40)
 
 
 class Events(ApiView):
@@ -74,10 +84,10 @@ class Events(ApiView):
     @listed("list_events", EventDocument, EventQuery)
     def get(self, request: Request) -> Response:
         """Who did what to which, newest first."""
-        wanted: dict[str, Any] = {
-            lookup: self.asked[name] for name, lookup in LOOKUPS.items() if name in self.asked
-        }
-        return self.rows(visible_events(self.actor).filter(**wanted), EventDocument, BY_SEQUENCE)
+        rows = visible_events(self.actor)
+        if "tenant" in self.asked:
+            rows = rows.filter(tenant_id=self.asked["tenant"])
+        return self.rows(matching(rows, Asked.of(self.asked)), EventDocument, BY_SEQUENCE)
 
 
 class OneEvent(ApiView):

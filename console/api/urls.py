@@ -7,6 +7,7 @@ from django.urls import path
 from console.api import (
     aliases,
     audit,
+    audit_exports,
     bindings,
     deployments,
     document,
@@ -81,6 +82,14 @@ urlpatterns = [
     path("usage", usage.Usage.as_view(), name="api_usage"),
     path("audit", audit.Events.as_view(), name="api_events"),
     path("audit/<str:event_id>", audit.OneEvent.as_view(), name="api_event"),
+    path("audit-exports", audit_exports.Exports.as_view(), name="api_exports"),
+    path("audit-exports/<str:export_id>", audit_exports.OneExport.as_view(), name="api_export"),
+    path("audit-exports/<str:export_id>/content", audit_exports.Content.as_view(), name="api_export_content"),
+    path(
+        "audit-exports/<str:export_id>/manifest",
+        audit_exports.Manifest.as_view(),
+        name="api_export_manifest",
+    ),
     path("hosts", fleet.Hosts.as_view(), name="api_hosts"),
     path("replicas", fleet.Replicas.as_view(), name="api_replicas"),
     path("versions/<str:version_id>/tunings", tunings.VersionTunings.as_view(), name="api_version_tunings"),

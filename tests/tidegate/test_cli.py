@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from django.core.cache import cache
+from django.utils import timezone
 from typer.testing import CliRunner
 
+from tenants.models import AuditExport
+from tenants.scoping import all_tenants
+from tenants.trail.exports import run_export
 from tests.console.api.asking import token_of
 from tests.console.conftest import World
 from tests.tenants.conftest import last_event
@@ -115,17 +121,26 @@ def test_an_uploaded_file_is_checked_like_any_other(operator: Terminal, tmp_path
     assert len(operator.json("models", "versions", "minilm")) == before
 
 
-def test_a_key_reads_usage_and_the_trail_of_its_tenant(
-    world: World, terminal: Terminal, tmp_path: Path
+def test_a_key_reads_usage_and_exports_the_trail_of_its_tenant(
+    world: World, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
+    settings.STATE_DIR = tmp_path
+    monkeypatch.setattr(cli.time, "sleep", lambda _: run_export(left_export(), timezone.now()))
     terminal.key = token_of(world, "usage:read", "audit:export")
     assert terminal.run("usage", "--by", "day,tenant").startswith("day  tenant name  requests")
+    assert "key.created" in terminal.run("audit", "events", "--action", "key.created")
     file = tmp_path / "trail.jsonl"
-    terminal.run("audit", "export", "--to", str(file))
+    said = terminal.run("audit", "export", str(file))
     events = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {event["tenant_id"] for event in events} == {world.cast.tenant.pk}
-    assert events[0]["action"] == "key.created"
+    assert f"{len(events)} events in" in said
+    assert hashlib.sha256(file.read_bytes()).hexdigest() in said
     terminal.run("tenants", "show", "acme", ok=False)
+    terminal.run("audit", "export", str(file), "--tenant", world.cast.other.pk, ok=False)
+
+
+def left_export() -> str:
+    with all_tenants("a test writes what was asked for"):
+        return str(AuditExport.objects.get(state="pending").pk)
 
 
 def test_refusals_are_told_in_the_consoles_words(

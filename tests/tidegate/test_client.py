@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,6 +14,7 @@ from console.api.schema import openapi
 from tests.console.api.asking import token_of
 from tests.console.conftest import World
 from tidegate import Refused, Tidegate, Unreachable, documents
+from tidegate.errors import Damaged
 from tidegate.transport import TRIES
 
 PROBLEM = {
@@ -130,6 +134,7 @@ def test_a_page_of_some_proxy_is_a_refusal_too() -> None:
         (documents.UsageRow, "UsageRowDocument"),
         (documents.Usage, "UsageDocument"),
         (documents.Event, "EventDocument"),
+        (documents.Export, "ExportDocument"),
     ],
 )
 def test_types_are_those_of_the_openapi_document(kind: type, component: str) -> None:
@@ -149,6 +154,36 @@ def test_the_real_console_answers_the_client(world: World, console: httpx.WSGITr
             client.tenants.named("globex")
         with pytest.raises(Refused, match="right"):
             client.usage()
+
+
+CONTENT = b"0123456789" * 10
+
+
+class Broken(httpx.SyncByteStream):
+    """Breaks off after the first bytes."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield CONTENT[:30]
+        raise httpx.ReadError("cut")
+
+
+def exported(digest: str) -> Any:
+    return {"id": "exp_1", "sha256": digest}
+
+
+def test_a_download_that_broke_goes_on_where_it_was(tmp_path: Path) -> None:
+    console = Console(httpx.Response(200, stream=Broken()), httpx.Response(206, content=CONTENT[30:]))
+    file = tmp_path / "trail.csv"
+    console.client().audit.download(exported(hashlib.sha256(CONTENT).hexdigest()), file)
+    assert console.asked[1].headers["range"] == "bytes=30-"
+    assert (file.read_bytes(), [path.name for path in tmp_path.iterdir()]) == (CONTENT, ["trail.csv"])
+
+
+def test_a_download_with_another_content_is_not_kept(tmp_path: Path) -> None:
+    console = Console(httpx.Response(200, content=b"else"))
+    with pytest.raises(Damaged):
+        console.client().audit.download(exported("0" * 64), tmp_path / "trail.csv")
+    assert list(tmp_path.iterdir()) == []
 
 
 def _inherited(kind: type) -> list[str]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tidegate import documents
 from tidegate.api import Tidegate
 from tidegate.cli import output, signin
 from tidegate.errors import Refused, TidegateError
 
 MICRO = 1_000_000
+POLL_S = 1.0
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 tenants = typer.Typer(no_args_is_help=True, help="Tenants: list, show, create, set, suspend, resume.")
 keys = typer.Typer(no_args_is_help=True, help="API keys of a tenant: list, create, revoke.")
@@ -335,6 +337,9 @@ def deployments_stop(model: ModelName) -> None:
 
 # ---------------------------------------------------------------- evidence
 
+Since = Annotated[str | None, typer.Option(help="From: 2026-03-01, or a time with its offset.")]
+Until = Annotated[str | None, typer.Option(help="To: a day, included, or a time.")]
+
 
 @app.command()
 def usage(
@@ -353,23 +358,54 @@ def usage(
     show_all(found["data"], *columns, "requests", "failed", "tokens", "device_us", "cost_micro")
 
 
+@audit.command("events")
+def audit_events(
+    q: Annotated[str | None, typer.Option(help="Words that all occur.")] = None,
+    action: Annotated[str | None, typer.Option(help="Such as key.created.")] = None,
+    since: Since = None,
+    until: Until = None,
+) -> None:
+    """Who did what, newest first, a page in memory at a time with --json."""
+    with console() as tidegate:
+        events = tidegate.audit.events(q=q, action=action, since=since, until=until)
+        show_all(events, "at", "actor_name", "action", "target_type", "target_name", "outcome")
+
+
 @audit.command("export")
 def audit_export(
-    to: Annotated[Path | None, typer.Option(dir_okay=False, help="A file; the terminal by default.")] = None,
-    since: Annotated[str | None, typer.Option(help="From, such as 2026-03-01T00:00:00Z.")] = None,
-    until: Annotated[str | None, typer.Option(help="Until, not included.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Id of a tenant.")] = None,
+    to: Annotated[Path, typer.Argument(dir_okay=False, help="The file.")],
+    format: Annotated[str, typer.Option(help="csv, jsonl, ocsf, ecs, cadf or parquet.")] = "jsonl",
+    tenant: Annotated[str | None, typer.Option(help="Slug or id; a key's own, else the platform.")] = None,
     action: Annotated[str | None, typer.Option(help="Such as key.created.")] = None,
+    since: Since = None,
+    until: Until = None,
 ) -> None:
-    """Events as JSON lines, newest first, a page in memory at a time."""
+    """Have events written to a file, fetch it, and compare it with its digest."""
+    filters = _given({"action": action, "since": since, "until": until})
     with console() as tidegate:
-        events = tidegate.audit.events(since=since, until=until, tenant=tenant, action=action)
-        lines = (json.dumps(event, ensure_ascii=False) + "\n" for event in events)
-        if to is None:
-            sys.stdout.writelines(lines)
-            return
-        with to.open("w", encoding="utf-8") as stream:
-            stream.writelines(lines)
+        tenant_id = _tenant_to_export(tidegate, tenant)
+        export = tidegate.audit.request_export(format=format, tenant_id=tenant_id, **filters)
+        export = _written(tidegate, export)
+        tidegate.audit.download(export, to)
+    typer.echo(f"{export['rows_done']} events in {to}, SHA-256 {export['sha256']}", err=True)
+
+
+def _tenant_to_export(tidegate: Tidegate, named: str | None) -> str | None:
+    if named is not None:
+        return named if named.startswith("tnt_") else tidegate.tenants.named(named)["id"]
+    me = tidegate.me()
+    return me["tenants"][0]["id"] if me["type"] == "api_key" else None
+
+
+def _written(tidegate: Tidegate, export: documents.Export) -> documents.Export:
+    """The export once it is done. Raises `Refused` when it failed."""
+    while export["state"] in ("pending", "running"):
+        typer.echo(f"{export['rows_done']} of {export['rows_total'] or '?'} events", err=True)
+        time.sleep(POLL_S)
+        export = tidegate.audit.export(export["id"])
+    if export["state"] != "done":
+        raise Refused(409, "export_failed", export["error"] or "The file could not be written.", {}, "")
+    return export
 
 
 # ---------------------------------------------------------------- what people type

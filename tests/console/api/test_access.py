@@ -17,8 +17,10 @@ from serving.control.pricing.actions import set_price
 from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
-from tenants.models import AuditEvent
+from tenants.models import AuditEvent, AuditExport
 from tenants.scoping import all_tenants
+from tenants.trail.exports import request_export
+from tenants.trail.search import Asked
 from tests.console.api.asking import ask, token_of, with_key
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
@@ -102,6 +104,14 @@ def event(world: World) -> list[object]:
     return [found.event_id]
 
 
+def export(world: World) -> list[object]:
+    """One that is still being written."""
+    with all_tenants("a test looks whether it made one"):
+        known = AuditExport.objects.first()
+    owner, tenant = world.cast.actor("owner"), world.cast.tenant
+    return [(known or request_export(by=owner, tenant=tenant, format="csv", asked=Asked())).pk]
+
+
 def encoder(world: World) -> list[object]:
     return [build_encoder(world.model).pk]
 
@@ -130,6 +140,7 @@ def body_of(world: World, name: str) -> dict[str, Any]:
         "POST api_tenant_quotas": {"resource": "requests", "window": "day", "limit": 5, "key": world.key.pk},
         "PATCH api_quota": {"limit": 9},
         "POST api_price_end": {"effective_from": (next_year() + timedelta(days=1)).isoformat()},
+        "POST api_exports": {"format": "csv", "tenant": world.cast.tenant.pk},
         "POST api_tuning_apply": {"candidate": 1},
     }
     return bodies.get(name, {})
@@ -199,6 +210,11 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "GET api_usage": (nothing, (200, 200, 200, 200, 403, 403)),
     "GET api_events": (nothing, (200, 200, 403, 200, 403, 403)),
     "GET api_event": (event, (200, 200, 403, 404, 403, 403)),
+    "GET api_exports": (nothing, (200, 200, 403, 200, 403, 403)),
+    "POST api_exports": (nothing, (201, 201, 403, 422, 403, 403)),
+    "GET api_export": (export, (200, 200, 404, 404, 404, 404)),
+    "GET api_export_content": (export, (404, 404, 404, 404, 404, 404)),
+    "GET api_export_manifest": (export, (404, 404, 404, 404, 404, 404)),
     "GET api_hosts": (nothing, (200, 403, 403, 403, 403, 403)),
     "GET api_replicas": (nothing, (200, 403, 403, 403, 403, 403)),
     "GET api_version_tunings": (encoder, (200, 404, 404, 404, 404, 404)),

@@ -25,6 +25,8 @@ from schemathesis.specs.openapi.checks import (
 from console.api.schema import openapi
 from serving.control.pricing.actions import set_price
 from serving.control.quotas.actions import create_quota
+from tenants.trail.exports import request_export
+from tenants.trail.search import Asked
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM, last_event
@@ -142,6 +144,7 @@ def _ids(world: World) -> dict[str, str]:
         "profile_id": world.profile.pk,
         "binding_id": world.binding.pk,
         **_money(world),
+        "export_id": request_export(by=SYSTEM, tenant=world.cast.tenant, format="csv", asked=Asked()).pk,
         "event_id": last_event().event_id,
         "tuning_id": build_run(build_encoder(world.model)).pk,
     }

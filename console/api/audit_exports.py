@@ -1,0 +1,130 @@
+"""Files of the audit trail: asked for, written in the background, fetched in parts, proved by a manifest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.audit import EventFilters
+from console.api.fields import Document, Moment, Ref
+from console.api.readable import readable
+from console.api.schema import Page, listed, made, shown
+from console.api.views import ApiView
+from console.audit_exports import request_file
+from console.downloads import send_file
+from tenants.access import access_tenant, require
+from tenants.errors import NotFound
+from tenants.models import AuditExport
+from tenants.roles import Right
+from tenants.trail.exports import access_export, file_name, file_of, record_download
+from tenants.trail.formats import FORMATS
+from tenants.trail.search import Asked
+
+
+class ExportDocument(Document):
+    id = serializers.CharField()
+    tenant_id = serializers.CharField(allow_null=True, help_text="Null for the whole platform.")
+    format = serializers.CharField()
+    filters = serializers.DictField()
+    state = serializers.CharField()
+    error = serializers.CharField()
+    rows_done = serializers.IntegerField()
+    rows_total = serializers.IntegerField(allow_null=True)
+    size_bytes = serializers.IntegerField(allow_null=True)
+    sha256 = serializers.CharField(help_text="Of the file, once it is done.")
+    requested_by_name = serializers.CharField()
+    created_at = Moment()
+    finished_at = Moment(allow_null=True)
+    expires_at = Moment(allow_null=True)
+
+
+class ExportBody(EventFilters):
+    tenant = Ref("tnt_", allow_null=True, default=None, help_text="Null for the platform: operators only.")
+    format = serializers.ChoiceField(choices=list(FORMATS))
+
+
+class ExportQuery(Page):
+    tenant = serializers.CharField(required=False, max_length=40)
+
+
+class Exports(ApiView):
+    """`/audit-exports`"""
+
+    @listed("list_audit_exports", ExportDocument, ExportQuery)
+    def get(self, request: Request) -> Response:
+        """Exports of the trails you may export, newest first."""
+        rows, ids = AuditExport.objects.all(), readable(self.actor, Right.EXPORT_AUDIT)
+        if ids is not None:
+            rows = rows.filter(tenant_id__in=ids)
+        if ids == []:
+            require(self.actor, Right.EXPORT_AUDIT)
+        if "tenant" in self.asked:
+            rows = rows.filter(tenant_id=self.asked["tenant"])
+        return self.rows(rows, ExportDocument)
+
+    @made("request_audit_export", ExportBody, ExportDocument)
+    def post(self, request: Request) -> Response:
+        """Ask for a file. Read the export again to see how far it is."""
+        values = self.read(ExportBody)
+        tenant_id, format = values.pop("tenant"), values.pop("format")
+        tenant = None if tenant_id is None else self.named("tenant", access_tenant_to_export, tenant_id)
+        asked = Asked.of(values)
+        return self.make(
+            lambda: request_file(by=self.actor, tenant=tenant, format=format, asked=asked),
+            ExportDocument,
+            lambda export: reverse("api_export", args=[export.pk]),
+        )
+
+
+class OneExport(ApiView):
+    """`/audit-exports/{id}`"""
+
+    @shown("get_audit_export", ExportDocument)
+    def get(self, request: Request, export_id: str) -> Response:
+        """One export: its progress, and the file's digest once it is done."""
+        return self.one(access_export(self.actor, export_id), ExportDocument)
+
+
+class Content(ApiView):
+    """`/audit-exports/{id}/content`"""
+
+    @shown("get_audit_export_content", {(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    def get(self, request: Request, export_id: str) -> HttpResponseBase:
+        """The file, or a range of it: a download that broke goes on with `Range`."""
+        export = access_export(self.actor, export_id)
+        path = file_of(export)
+        if not _goes_on(request):
+            record_download(by=self.actor, export=export)
+        media_type = FORMATS[export.format].media_type
+        return send_file(
+            request._request, path, name=file_name(export), media_type=media_type, digest=export.sha256
+        )
+
+
+class Manifest(ApiView):
+    """`/audit-exports/{id}/manifest`"""
+
+    @shown("get_audit_export_manifest", OpenApiTypes.OBJECT)
+    def get(self, request: Request, export_id: str) -> Response:
+        """What the file holds, and the digests that prove it."""
+        export = access_export(self.actor, export_id)
+        if export.manifest is None:
+            raise NotFound("manifest")
+        return Response(export.manifest)
+
+
+def access_tenant_to_export(actor: Any, tenant_id: str) -> Any:
+    """Whoever exports need not see the tenant's pages: a key with `audit:export` does not."""
+    return access_tenant(actor, tenant_id, Right.EXPORT_AUDIT)
+
+
+def _goes_on(request: Request) -> bool:
+    """Whether this is a later part of a download that began before."""
+    asked = request.headers.get("range", "")
+    return asked.startswith("bytes=") and not asked.startswith("bytes=0-")
