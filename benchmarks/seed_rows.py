@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from tenants.usage_rows import COUNTS, DIMENSIONS, NAMES
+from tenants.usage_columns import COUNTS, DIMENSIONS, NAMES
 
 Row = Sequence[Any]
 MODELS, VERSIONS = 12, 3
@@ -78,15 +78,16 @@ def _key(number: int, owner: Tenant, now: datetime, draw: random.Random) -> Key:
 def usage(
     shape: Shape, known: Sequence[Key], count: int, now: datetime, draw: random.Random
 ) -> Iterator[Row]:
-    """Distinct minutes × dimensions, a few tenants much busier than the others."""
+    """Distinct minutes × dimensions. A hundredth of the keys makes nearly half of the rows; each serves one model."""
     minute = now.replace(second=0, microsecond=0)
     seen: set[tuple[int, int, int]] = set()
     while len(seen) < count:
-        key = int(len(known) * draw.random() ** 2)
-        place = (draw.randrange(shape.days * 1440), key, draw.randrange(MODELS * VERSIONS * len(CLASSES)))
+        key = int(len(known) * draw.random() ** 6)
+        kind = key % MODELS + MODELS * (draw.randrange(10) // 9 + VERSIONS * (key % len(CLASSES)))
+        place = (draw.randrange(shape.days * 1440), key, kind)
         if place not in seen:
             seen.add(place)
-            yield _usage(minute - timedelta(minutes=place[0]), known[key], place[2], draw)
+            yield _usage(minute - timedelta(minutes=place[0]), known[key], kind, draw)
 
 
 def _usage(minute: datetime, key: Key, kind: int, draw: random.Random) -> Row:
@@ -94,7 +95,13 @@ def _usage(minute: datetime, key: Key, kind: int, draw: random.Random) -> Row:
     requests = 1 + draw.randrange(600)
     device_us = requests * draw.randrange(500, 20_000)
     names = (key.tenant.name, key.name)
-    dimensions = (key.tenant.id, key.id, f"model-{model}", f"mv_seed{model}{version}", CLASSES[kind % 3])
+    dimensions = (
+        key.tenant.id,
+        key.id,
+        f"model-{model}",
+        f"mv_seed{model}{version}",
+        CLASSES[kind // (MODELS * VERSIONS)],
+    )
     failed, cancelled = requests // 100, requests // 200
     counts = (
         requests,

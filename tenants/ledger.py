@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from django.core.exceptions import EmptyResultSet
+from django.db import connection, transaction
 from django.db.models import Max, QuerySet, Sum
 
 from tenants.models import UsageDay
-from tenants.usage_rows import COUNTS
+from tenants.usage_columns import COUNTS
 
 Sums = dict[str, Any]
 """Dimensions by name, and the sum of each of `COUNTS`."""
@@ -65,6 +67,48 @@ def sums_by(rows: QuerySet[Any], groups: Sequence[str], limit: int | None = None
     return [_entry(row, columns, names) for row in (found if limit is None else found[:limit])]
 
 
+def days_and_sums(
+    rows: QuerySet[UsageDay], groups: Sequence[str], limit: int
+) -> tuple[list[Sums], list[Sums]]:
+    """`sums_by` day and `sums_by` the groups (some other than days alone) out of one reading of the rows.
+
+    A large platform's month is hundreds of thousands of rows: they are read once.
+    """
+    columns = [GROUPS[group][0] for group in groups]
+    names = [name for group in groups if (name := GROUPS[group][1])]
+    apart = next(column for column in columns if column != "day")
+    try:
+        inner, params = rows.order_by().values(*{"day", *columns, *names, *COUNTS}).query.sql_with_params()
+    except EmptyResultSet:
+        return [], []
+    with transaction.atomic(), connection.cursor() as cursor:
+        # With 4 MB the sums of ten thousand keys go through a file.
+        cursor.execute("SET LOCAL work_mem = '64MB'")
+        cursor.execute(_together(inner, columns, names, apart), [*params, limit])
+        described = [column.name for column in cursor.description or ()]
+        found = [dict(zip(described, row, strict=True)) for row in cursor.fetchall()]
+    days = [_entry(row, ["day"], []) for row in found if row["is_day"]]
+    return days, [_entry(row, columns, names) for row in found if not row["is_day"]]
+
+
+def _together(inner: str, columns: Sequence[str], names: Sequence[str], apart: str) -> str:
+    """Every name is one of this module's; what was asked is among the parameters."""
+    sums = ", ".join(f"sum({name}) AS sum_{name}" for name in COUNTS)
+    # Any one name will do where several were borne: bytes are compared in a fifth of the time of words.
+    texts = "".join(f', max({name} COLLATE "C") AS max_{name}' for name in names)
+    held = ", ".join(dict.fromkeys(["day", *columns]))
+    rank = ", ".join([*(["day DESC"] if "day" in columns else []), "sum_cost_micro DESC", *columns])
+    return f"""
+        WITH summed AS (
+            SELECT {held}, grouping({apart}) = 1 AS is_day, {sums}{texts} FROM ({inner}) AS asked
+            GROUP BY GROUPING SETS ((day), ({", ".join(columns)}))
+        )
+        (SELECT * FROM summed WHERE is_day ORDER BY day DESC)
+        UNION ALL
+        (SELECT * FROM summed WHERE NOT is_day ORDER BY {rank} LIMIT %s)
+    """  # noqa: S608
+
+
 def total_of(sums: Iterable[Sums]) -> Sums:
     listed = list(sums)
     return {name: sum(row[name] for row in listed) for name in COUNTS}
@@ -73,7 +117,7 @@ def total_of(sums: Iterable[Sums]) -> Sums:
 def total(rows: QuerySet[Any]) -> Sums:
     """The same in one statement, over all rows."""
     found = rows.order_by().aggregate(**{f"sum_{name}": Sum(name) for name in COUNTS})
-    return {name: found[f"sum_{name}"] or 0 for name in COUNTS}
+    return {name: int(found[f"sum_{name}"] or 0) for name in COUNTS}
 
 
 def _entry(row: dict[str, Any], columns: Sequence[str], names: Sequence[str]) -> Sums:

@@ -18,7 +18,7 @@ from django.db.models import F
 
 from tenants.models import Tenant
 from tenants.scoping import tenant_scope
-from tenants.usage_rows import COUNTS, DIMENSIONS, NAMES
+from tenants.usage_columns import COUNTS, DIMENSIONS, NAMES
 from tenants.zones import UTC_NAME, zone
 
 log = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from tenants.models import ApiKey, Tenant
 from tenants.rollups import add_rollups, hold_zones
 from tenants.scoping import all_tenants
-from tenants.usage_rows import COUNTS, DIMENSIONS, NAMES
+from tenants.usage_columns import COUNTS, DIMENSIONS, NAMES
 
 log = structlog.get_logger(__name__)
 

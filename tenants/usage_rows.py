@@ -12,20 +12,6 @@ from django.db.models import F, Q
 
 from tenants.scoping import TenantScopedManager
 
-DIMENSIONS = ("tenant_id", "key_id", "model", "version_id", "sla_class")
-"""What a row is about, besides its time."""
-NAMES = ("tenant_name", "key_name")
-COUNTS = (
-    "requests",
-    "failed",
-    "cancelled",
-    "rows",
-    "tokens",
-    "device_us",
-    "cancelled_us",
-    "cost_micro",
-)
-
 
 class UsageRowBase(models.Model):
     id = models.BigAutoField(primary_key=True)

@@ -14,9 +14,10 @@ from console.pages.bars import Bar, bars_of
 from console.pages.usage_export import exported
 from console.pages.usage_query import SPANS, UsageQuery, query_of
 from console.requests import ConsoleRequest
+from serving.control.catalog.access import visible_models
 from serving.control.catalog.models import Version
 from tenants.forecast import Forecast, first_needed, month_forecast
-from tenants.ledger import GROUPS, Span, Sums, sums_by, total_of, usage_in
+from tenants.ledger import GROUPS, Span, Sums, days_and_sums, total_of, usage_in
 from tenants.models import UsageDay
 
 MAX_ROWS = 500
@@ -36,7 +37,7 @@ SPAN_WORDS = {
     "month": gettext_lazy("This month"),
     "last-month": gettext_lazy("Last month"),
 }
-_WITH = {"day": ("day", "tenant", "model"), "key": ("tenant", "key"), "version": ("model", "version")}
+_WITH = {"day": ("day", "model"), "key": ("tenant", "key"), "version": ("model", "version")}
 """Groups that say little alone."""
 
 
@@ -45,8 +46,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
     asked = query_of(request)
     rows = usage_in(asked.span, asked.tenant_ids, **asked.wanted)
     groups = _WITH.get(asked.group, (asked.group,))
-    found = sums_by(rows, groups, MAX_ROWS + 1)
-    days = sums_by(rows, ("day",))
+    days, found = days_and_sums(rows, groups, MAX_ROWS + 1)
     listed = found[:MAX_ROWS]
     _add_shares(listed)
     _add_versions(listed)
@@ -59,8 +59,8 @@ def index(request: ConsoleRequest) -> HttpResponse:
         is_cut=len(found) > MAX_ROWS,
         total=total_of(days),
         bars=_bars(days, asked),
-        forecast=_forecast(asked),
-        models=_models(asked),
+        forecast=_forecast(asked, days),
+        models=_models(request, asked, listed),
         spans=[(name, SPAN_WORDS[name]) for name in SPANS],
         groups=list(GROUP_WORDS.items()),
         chips=_chips(asked, listed),
@@ -100,19 +100,29 @@ def _dates(first: date, count: int) -> list[date]:
     return [first + timedelta(days=number) for number in range(count)]
 
 
-def _forecast(asked: UsageQuery) -> Forecast | None:
+def _forecast(asked: UsageQuery, days: list[Sums]) -> Forecast | None:
     """Of the running month, under the same filters, whatever days are shown."""
-    rows = usage_in(Span(first_needed(asked.today), asked.today), asked.tenant_ids, **asked.wanted)
-    return month_forecast(_cost_by_day(rows), asked.today)
+    needed = Span(first_needed(asked.today), asked.today)
+    if asked.span.first <= needed.first and asked.span.last >= needed.last:
+        cost = {row["day"]: row["cost_micro"] for row in days}
+    else:
+        cost = _cost_by_day(usage_in(needed, asked.tenant_ids, **asked.wanted))
+    return month_forecast(cost, asked.today)
 
 
 def _cost_by_day(rows: QuerySet[UsageDay]) -> dict[date, int]:
     return dict(rows.values("day").annotate(cost=Sum("cost_micro")).values_list("day", "cost"))
 
 
-def _models(asked: UsageQuery) -> list[str]:
-    rows = usage_in(asked.span, asked.tenant_ids)
-    return sorted(rows.values_list("model", flat=True).distinct())
+def _models(request: ConsoleRequest, asked: UsageQuery, rows: list[Sums]) -> list[str]:
+    """Those that may be used, and those that were."""
+    names = set(
+        visible_models(request.actor, request.tenant.pk if request.tenant else None).values_list(
+            "name", flat=True
+        )
+    )
+    used = {row["model"] for row in rows if "model" in row}
+    return sorted(names | used | {asked.wanted[name] for name in ("model",) if name in asked.wanted})
 
 
 def _chips(asked: UsageQuery, rows: list[Sums]) -> list[tuple[Any, str, str]]:

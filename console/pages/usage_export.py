@@ -18,7 +18,7 @@ from tenants.actors import Actor
 from tenants.audit import Target, record
 from tenants.ledger import usage_in
 from tenants.spreadsheets import lines
-from tenants.usage_rows import COUNTS, DIMENSIONS
+from tenants.usage_columns import COUNTS, DIMENSIONS
 
 PAGE_ROWS = 5_000
 COLUMNS = ("day", "tenant_name", "key_name", *DIMENSIONS, *COUNTS)

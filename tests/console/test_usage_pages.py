@@ -59,7 +59,7 @@ def csv_of(client: Client, query: str = "") -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("group", "texts"),
     [
-        ("day", (f"{NOW:%Y-%m-%d}", "Acme", "minilm")),
+        ("day", (f"{NOW:%Y-%m-%d}", "gemma", "minilm")),
         ("tenant", ("Acme", "Globex")),
         ("key", ("support chat", "key_other")),
         ("model", ("minilm", "gemma")),

@@ -21,7 +21,7 @@ from tenants.retention import prune_usage
 from tenants.rollups import day_of, day_start, days_between, hour_of, hours_between, recut, recut_step
 from tenants.scoping import all_tenants
 from tenants.usage import record_usage
-from tenants.usage_rows import COUNTS
+from tenants.usage_columns import COUNTS
 from tests.tenants.conftest import SYSTEM, Cast, build_cast
 
 BERLIN, KOLKATA, LORD_HOWE = (

@@ -1,0 +1,17 @@
+"""Columns of the ledger, for whoever writes its SQL; knows no Django."""
+
+from __future__ import annotations
+
+DIMENSIONS = ("tenant_id", "key_id", "model", "version_id", "sla_class")
+"""What a row is about, besides its time."""
+NAMES = ("tenant_name", "key_name")
+COUNTS = (
+    "requests",
+    "failed",
+    "cancelled",
+    "rows",
+    "tokens",
+    "device_us",
+    "cancelled_us",
+    "cost_micro",
+)
