@@ -22,6 +22,7 @@ from console.pages import (
     prices,
     profiles,
     quotas,
+    reference,
     sessions,
     statement,
     tenants,
@@ -148,5 +149,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("audit/exports/<str:export_id>/file", audit_exports.download, name="audit_export_file"),
     path("audit/exports/<str:export_id>/manifest", audit_exports.manifest, name="audit_export_manifest"),
     path("audit/events/<str:event_id>/", audit.detail, name="audit_event"),
+    path("reference/", reference.index, name="reference"),
     path("playground/", playground.index, name="playground"),
 ]

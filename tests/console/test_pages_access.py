@@ -196,6 +196,7 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "audit_exports": (nothing, "get", (200, 200, 403, 200)),
     "audit_export_file": (export, "get", (200, 200, 404, 404)),
     "audit_export_manifest": (export, "get", (200, 200, 404, 404)),
+    "reference": (nothing, "get", (200, 200, 200, 200)),
     "playground": (nothing, "get", (200, 200, 200, 200)),
 }
 OPEN = {"healthz", "set_language", "join"}
