@@ -21,6 +21,9 @@ demo: ready ## Everything, with two tenants and a real model, measured and expla
 up: ready ## PostgreSQL, Valkey and all processes on this machine; Ctrl-C stops them
 	@exec $(PY) manage.py up $(ARGS)
 
+# What is compiled once is not compiled again by every process that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 FAST := -m "not torch and not processes and not browser" -n logical --dist loadfile
 
 # Exit status 5 of pytest: ARGS chose no test of this half.

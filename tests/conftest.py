@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,6 +22,17 @@ settings.register_profile(
 settings.load_profile("tidegate")
 
 pytest_plugins = ["tests.shared_rows"]
+
+_MODULE_MARK = re.compile(r"^pytestmark = \[?pytest\.mark\.(\w+)", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A module whose tests `-m "not torch and …"` leaves out, all of them, is not imported either."""
+    expression = config.option.markexpr
+    if "not " not in expression or " or " in expression or not collection_path.match("test_*.py"):
+        return None
+    mark = _MODULE_MARK.search(collection_path.read_text())
+    return True if mark and f"not {mark[1]}" in expression else None
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import openai
 import pytest
 import tritonclient.http as triton
 
@@ -14,8 +13,13 @@ from serving.gateway.protocols.oip import SERVER
 from tests.serving.gateway.engines import fake_embedding
 from tests.serving.gateway.harness import Harness
 
+if TYPE_CHECKING:
+    import openai
+
 
 def sdk(harness: Harness, token: str | None = None) -> openai.AsyncOpenAI:
+    import openai  # takes over a second, which every process that collects tests would spend
+
     return openai.AsyncOpenAI(base_url=f"{harness.url}/v1", api_key=token or harness.token, max_retries=0)
 
 
@@ -46,6 +50,8 @@ async def test_openai_lists_models(encoder: Harness) -> None:
 
 
 async def test_openai_understands_our_refusals(encoder: Harness) -> None:
+    import openai
+
     async with sdk(encoder) as client:
         with pytest.raises(openai.NotFoundError) as missing:
             await client.embeddings.create(model="nothing", input="w5")

@@ -562,7 +562,7 @@ async def test_many_streams_run_side_by_side(harness: Harness) -> None:
 
         limits = httpx.Limits(max_connections=300)
         await harness.client.aclose()
-        harness.client = httpx.AsyncClient(base_url=harness.url, timeout=30.0, limits=limits)
+        harness.client = httpx.AsyncClient(base_url=harness.url, timeout=30.0, limits=limits, verify=False)
         await asyncio.gather(*(one(number) for number in range(100)))
     assert not harness.gateway.inference.dispatcher.in_flight
 
