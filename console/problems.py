@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import TimeoutError as ValkeySilent
 
 from console.api.errors import PreconditionFailed
+from console.denials import record_denied
 from console.requests import Handler
 from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
 
@@ -89,6 +90,9 @@ def problem_of(exception: Exception) -> Problem | None:
 
 
 def respond(request: HttpRequest, problem: Problem) -> HttpResponse:
+    """The answer; a refusal for want of a right is written down first."""
+    if problem.code == NotAllowed.code:
+        record_denied(request, problem.detail)
     if request.path.startswith(_API_PREFIX):
         answer = _problem_json(request, problem)
     else:
