@@ -29,6 +29,7 @@ from serving.worker.engines.encoder.heads import ClassificationHead, EmbeddingHe
 from serving.worker.engines.encoder.linear import Linear, linear
 from serving.worker.engines.encoder.packing import Packing, grid, pack, padded_tokens, short_rows
 from serving.worker.engines.encoder.settings import EncoderSettings
+from serving.worker.engines.encoder.tiled import attend_tiled, can_tile, pieces
 from serving.worker.engines.encoder.transfer import transfer_for
 from serving.worker.engines.encoder.weights import Weights
 from serving.worker.engines.torch_device import DTYPES
@@ -152,10 +153,7 @@ class PackedEncoder:
         arrays = [packing.ids, packing.positions]
         if not can_vary(self._device, self._dtype):
             ids, positions = self._transfer.to_device(arrays)
-            attend = partial(
-                attend_grouped, groups=packing.groups, heads=shape.heads, head_size=shape.head_size
-            )
-            return self._embed(ids, positions), attend
+            return self._embed(ids, positions), self._attend_blocks(packing)
         ends = boundaries(packing)[: packing.rows + 2]
         ids, positions, edges = self._transfer.to_device([*arrays, ends])
         longest = int(np.diff(ends).max())
@@ -166,6 +164,13 @@ class PackedEncoder:
             heads=shape.heads,
             head_size=shape.head_size,
         )
+
+    def _attend_blocks(self, packing: Packing) -> Attend:
+        heads, head_size = self._shape.heads, self._shape.head_size
+        tiled = pieces(packing.groups, self._dtype) if can_tile(self._device, self._dtype) else None
+        if tiled is None:
+            return partial(attend_grouped, groups=packing.groups, heads=heads, head_size=head_size)
+        return partial(attend_tiled, pieces=tiled, heads=heads, head_size=head_size)
 
     def _embed(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         states = F.embedding(ids, self._words) + F.embedding(positions, self._positions)
