@@ -31,6 +31,7 @@ from benchmarks.processes import free_port
 from benchmarks.promises import BF16, OURS, promises
 from benchmarks.raw_limit import Limit, Question
 from benchmarks.results import Results, Round
+from serving.agent.launchers.allocation import allocation
 from serving.contract import CostCurve
 
 HERE = Path(__file__).resolve().parent
@@ -59,7 +60,9 @@ class RawLimit:
 def raw_limit(directory: Path) -> Iterator[RawLimit]:
     core = stack.WORKER_CORE
     command = processes.python("-m", "benchmarks.raw_limit", "--core", str(core))
-    with processes.started("raw_limit", command, core=core, log_dir=directory, pipes=True) as process:
+    with processes.started(
+        "raw_limit", command, core=core, log_dir=directory, environment=allocation(os.environ), pipes=True
+    ) as process:
         yield RawLimit(process)
 
 

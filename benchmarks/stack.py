@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -18,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import model, processes
+from serving.agent.launchers.allocation import allocation
 from serving.contract import (
     BindingEntry,
     ConfigBody,
@@ -133,7 +135,13 @@ def serving(version: VersionEntry, directory: Path, gateways: int = 1) -> Iterat
     spec.write_bytes(msgspec.json.encode(_spec(version, address)))
     worker_command = processes.python("-m", "serving.worker", "--spec", str(spec))
     with (
-        processes.started("worker", worker_command, core=WORKER_CORE, log_dir=directory) as stack.worker,
+        processes.started(
+            "worker",
+            worker_command,
+            core=WORKER_CORE,
+            log_dir=directory,
+            environment=allocation(os.environ),
+        ) as stack.worker,
         contextlib.ExitStack() as others,
     ):
         stack.pids = {"worker": stack.worker.pid}

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from serving.agent.launchers import Job, OnExit, OnLine
+from serving.agent.launchers.allocation import allocation
 from serving.parenting import adoption_environment
 from serving.seam.private_file import PrivateFile
 
@@ -43,7 +44,8 @@ class LocalLauncher:
     ) -> None:
         self._spec_dir = spec_dir
         self._command = command
-        self._environ = {name: value for name, value in environ.items() if name not in _WITHHELD}
+        known = {name: value for name, value in environ.items() if name not in _WITHHELD}
+        self._environ = known | allocation(known)
 
     async def launch(self, job: Job, on_line: OnLine, on_exit: OnExit) -> LocalHandle:
         """See `Launcher.launch`."""
