@@ -48,7 +48,9 @@ def actor_of_request(request: HttpRequest) -> Actor:
     request.lacks_second_factor = lacks_second_factor(request)  # type: ignore[attr-defined]
     if not request.lacks_second_factor:  # type: ignore[attr-defined]
         return actor
-    return replace(actor, platform_role=PlatformRole.NONE, memberships=MappingProxyType({}))
+    return replace(
+        actor, platform_role=PlatformRole.NONE, memberships=MappingProxyType({}), organisations=frozenset()
+    )
 
 
 def lacks_second_factor(request: HttpRequest) -> bool:

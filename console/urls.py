@@ -16,6 +16,7 @@ from console.pages import (
     keys,
     members,
     models,
+    organisations,
     overview,
     people,
     playground,
@@ -88,6 +89,25 @@ _tenants = [
     path("<str:slug>/keys/new", keys.create, name="key_create"),
     path("<str:slug>/quotas/new", quotas.create, name="quota_create"),
 ]
+_organisations = [
+    path("", organisations.index, name="organisations"),
+    path("new", organisations.create, name="organisation_create"),
+    path("<str:organisation_id>/", organisations.detail, name="organisation"),
+    path("<str:organisation_id>/edit", organisations.edit, name="organisation_edit"),
+    path("<str:organisation_id>/admins/new", organisations.add_admin, name="organisation_admin_add"),
+    path(
+        "<str:organisation_id>/admins/<int:user_id>/remove",
+        organisations.remove_admin,
+        name="organisation_admin_remove",
+    ),
+    path("<str:organisation_id>/tenants/new", organisations.new_tenant, name="organisation_tenant"),
+    path("<str:organisation_id>/tenants/move", organisations.move_in, name="organisation_move_in"),
+    path(
+        "<str:organisation_id>/tenants/<str:slug>/move-out",
+        organisations.move_out,
+        name="organisation_move_out",
+    ),
+]
 _people = [
     path("", people.index, name="people"),
     path("<int:user_id>/", people.detail, name="person"),
@@ -124,6 +144,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("invitations/<str:invitation_id>/renew", invitations.renew, name="invitation_renew"),
     path("invitations/<str:invitation_id>/withdraw", invitations.withdraw, name="invitation_withdraw"),
     path("join/<str:secret>", invitations.join, name="join"),
+    path("organisations/", include(_organisations)),
     path("people/", include(_people)),
     path("sessions/", sessions.index, name="sessions"),
     path("sessions/end-others", sessions.end_others, name="sessions_end_others"),

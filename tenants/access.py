@@ -13,6 +13,7 @@ from django.db.models import Q, QuerySet
 from tenants.actors import Actor
 from tenants.errors import NotAllowed, NotFound
 from tenants.models import ApiKey, Membership, Tenant, User
+from tenants.organisations import Organisation
 from tenants.roles import Right
 from tenants.scoping import all_tenants, tenant_scope
 
@@ -73,6 +74,15 @@ def access_account(actor: Actor, tenant_id: str, login: str) -> User:
     return user
 
 
+def access_person(actor: Actor, login: str) -> User:
+    """The active account with this user name or e-mail, for operators who make somebody an organisation's admin."""
+    require(actor, Right.MANAGE_ORGANISATIONS)
+    user = User.objects.filter(Q(username__iexact=login) | Q(email__iexact=login), is_active=True).first()
+    if user is None or not login:
+        raise NotFound("account")
+    return user
+
+
 def access_user(actor: Actor, user_id: int, right: Right = Right.VIEW_PLATFORM) -> User:
     """Any account; for whoever sees the platform, everybody else learns nothing."""
     user = User.objects.filter(pk=user_id).first() if actor.sees_platform else None
@@ -80,6 +90,27 @@ def access_user(actor: Actor, user_id: int, right: Right = Right.VIEW_PLATFORM) 
         raise NotFound("account")
     require(actor, right)
     return user
+
+
+def visible_organisations(actor: Actor) -> QuerySet[Organisation]:
+    """Every one for operators and support, for others those they are an admin of."""
+    rows = Organisation.objects.all()
+    return rows if actor.sees_platform else rows.filter(pk__in=actor.organisations)
+
+
+def access_organisation(actor: Actor, organisation_id: str, right: Right = Right.VIEW) -> Organisation:
+    """Every right but viewing is asked on the platform."""
+    row = visible_organisations(actor).filter(pk=organisation_id).first()
+    if row is None:
+        raise NotFound("organisation")
+    if right is not Right.VIEW:
+        require(actor, right)
+    return row
+
+
+def may_add_tenants(actor: Actor, organisation: Organisation) -> bool:
+    """Its admins, and whoever may make tenants anywhere."""
+    return organisation.pk in actor.organisations or actor.has(Right.MANAGE_TENANTS)
 
 
 def visible_tenants(actor: Actor) -> QuerySet[Tenant]:

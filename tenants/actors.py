@@ -12,6 +12,8 @@ from ipaddress import ip_address
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from django.db.models import CharField, Value
+
 from tenants.roles import (
     NO_RIGHTS,
     PLATFORM_RIGHTS,
@@ -42,6 +44,8 @@ class Actor:
     platform_role: PlatformRole = PlatformRole.NONE
     memberships: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({}))
     """Tenant id → role."""
+    organisations: frozenset[str] = frozenset()
+    """Ids of the organisations they are an admin of; the tenants of those are among the memberships."""
     granted: Mapping[str, Rights] = field(default_factory=lambda: MappingProxyType({}))
     """Tenant id → rights, of an API key, which has no role."""
     person_id: int | None = None
@@ -68,12 +72,14 @@ class Actor:
         if user.is_anonymous or not user.is_active:
             return cls.anonymous(request)
         ip, user_agent, request_id = _origin(request)
+        memberships, organisations = _roles_of(user)
         return cls(
             type="user",
             id=str(user.pk),
             name=user.get_username(),
             platform_role=PlatformRole(user.platform_role),
-            memberships=MappingProxyType(_roles_of(user)),
+            memberships=MappingProxyType(memberships),
+            organisations=organisations,
             person_id=user.pk,
             ip=ip,
             user_agent=user_agent,
@@ -135,9 +141,22 @@ class Actor:
         return right in (self.platform_rights if tenant_id is None else self.rights_in(tenant_id))
 
 
-def _roles_of(user: User) -> dict[str, Role]:
+def _roles_of(user: User) -> tuple[dict[str, Role], frozenset[str]]:
+    """The stronger of a person's own role in a tenant and an organisation's admin's, in one query."""
+    through = user.organisations.values_list(
+        "organisation__tenants", Value(Role.ADMIN.value, CharField()), "organisation_id"
+    )
+    roles, organisations = dict[str, Role](), set[str]()
     with all_tenants("whose tenants they are is the question"):
-        return {tenant: Role(role) for tenant, role in user.memberships.values_list("tenant_id", "role")}
+        own = user.memberships.values_list("tenant_id", "role", Value("", CharField()))
+        rows = list(own.order_by().union(through.order_by(), all=True))
+    for tenant_id, name, organisation_id in rows:
+        if organisation_id:
+            organisations.add(organisation_id)
+        if tenant_id is not None:
+            role = Role(name)
+            roles[tenant_id] = max(roles.get(tenant_id, role), role, key=lambda r: len(ROLE_RIGHTS[r]))
+    return roles, frozenset(organisations)
 
 
 def _rights_of_key(key: ApiKey) -> Rights:

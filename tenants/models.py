@@ -18,6 +18,8 @@ from django.utils import timezone
 
 from tenants.ids import PrefixedIdField
 from tenants.keys import DIGEST_BYTES
+from tenants.organisations import Organisation
+from tenants.organisations import OrganisationAdmin as OrganisationAdmin
 from tenants.people import Invitation as Invitation
 from tenants.people import UserSession as UserSession
 from tenants.roles import PlatformRole, Role
@@ -96,6 +98,9 @@ class Tenant(models.Model):
         error_messages={"unique": "Another tenant has this slug."},
     )
     name = models.CharField(max_length=100)
+    organisation = models.ForeignKey(
+        Organisation, on_delete=models.PROTECT, null=True, blank=True, related_name="tenants"
+    )
     is_active = models.BooleanField(default=True)
     suspended_reason = models.CharField(max_length=200, blank=True, default="")
     max_concurrency = models.PositiveIntegerField(default=1024, validators=[MinValueValidator(1)])

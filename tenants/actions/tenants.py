@@ -6,12 +6,13 @@ from typing import Any
 
 from django.db import transaction
 
-from tenants.access import require
+from tenants.access import may_add_tenants, require
 from tenants.actors import Actor
 from tenants.audit import changed, record
 from tenants.changes import announce
-from tenants.errors import Conflict, Invalid
+from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import EDITABLE, RESERVED_SLUGS, SET_BY_OPERATORS, Tenant
+from tenants.organisations import Organisation
 from tenants.roles import Right
 from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
@@ -28,8 +29,13 @@ def create_tenant(
     requests_per_s: float | None = None,
     burst: int | None = None,
     time_zone: str = UTC_NAME,
+    organisation: Organisation | None = None,
 ) -> Tenant:
-    require(by, Right.MANAGE_TENANTS)
+    """An operator's, or in their own organisation, with the usual limits and within its maximum, its admin's."""
+    if organisation is None or (max_concurrency, requests_per_s, burst) != (1024, None, None):
+        require(by, Right.MANAGE_TENANTS)
+    if organisation is not None:
+        _leave_room(by, organisation)
     if slug in RESERVED_SLUGS:
         raise Invalid({"slug": f"“{slug}” is reserved."})
     tenant = Tenant(
@@ -40,11 +46,11 @@ def create_tenant(
         burst=burst,
         time_zone=time_zone,
         usage_zone=time_zone,
+        organisation=organisation,
     )
     save_valid(tenant)
-    record(
-        by=by, action="tenant.created", target=tenant, after={"slug": slug, **tenant.facts()}, tenant=tenant
-    )
+    after = {"slug": slug, **tenant.facts(), **({"organisation": organisation.name} if organisation else {})}
+    record(by=by, action="tenant.created", target=tenant, after=after, tenant=tenant)
     announce("tenant", tenant.pk)
     return tenant
 
@@ -110,6 +116,15 @@ def _set_active(by: Actor, tenant: Tenant, *, is_active: bool, reason: str) -> T
     )
     announce("tenant", fresh.pk)
     return fresh
+
+
+def _leave_room(by: Actor, organisation: Organisation) -> None:
+    """Behind the organisation's lock: of two tenants at once only one is the last."""
+    if not may_add_tenants(by, organisation):
+        raise NotAllowed("Only an admin of this organisation, or an operator, adds tenants to it.")
+    row = Organisation.objects.select_for_update().get(pk=organisation.pk)
+    if row.tenants.count() >= row.max_tenants:
+        raise Conflict(f"{row.name} has its {row.max_tenants} tenants. An operator may raise the maximum.")
 
 
 def _refuse_unknown(values: dict[str, Any]) -> None:

@@ -14,7 +14,9 @@ from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
 from tenants.actions.invitations import invite
-from tenants.models import AuditEvent
+from tenants.actions.organisations import create_organisation
+from tenants.models import AuditEvent, Tenant
+from tenants.organisations import Organisation, OrganisationAdmin
 from tenants.scoping import all_tenants
 from tenants.trail.exports import request_export, run_export
 from tenants.trail.search import Asked
@@ -95,6 +97,24 @@ def invitation(world: World) -> list[object]:
     return [invite(by=SYSTEM, tenant=world.cast.tenant, email=email, role="viewer")[0].pk]
 
 
+def organisation(world: World) -> list[object]:
+    known = Organisation.objects.first()
+    return [(known or create_organisation(by=SYSTEM, name="Initech")).pk]
+
+
+def organisation_admin(world: World) -> list[object]:
+    pk = organisation(world)[0]
+    person = world.cast.users["nobody"]
+    OrganisationAdmin.objects.get_or_create(organisation_id=pk, user=person)
+    return [pk, person.pk]
+
+
+def organisation_tenant(world: World) -> list[object]:
+    pk = organisation(world)[0]
+    Tenant.objects.filter(pk=world.cast.tenant.pk).update(organisation_id=pk)
+    return [pk, world.cast.tenant.slug]
+
+
 def own_session(world: World) -> list[object]:
     return ["ses_no-such-thing"]
 
@@ -157,6 +177,15 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "member_invite": (tenant, "get", (200, 200, 403, 404)),
     "invitation_renew": (invitation, "post", (200, 200, 403, 404)),
     "invitation_withdraw": (invitation, "post", (302, 302, 403, 404)),
+    "organisations": (nothing, "get", (200, 403, 403, 403)),
+    "organisation_create": (nothing, "get", (200, 403, 403, 403)),
+    "organisation": (organisation, "get", (200, 404, 404, 404)),
+    "organisation_edit": (organisation, "get", (200, 404, 404, 404)),
+    "organisation_admin_add": (organisation, "get", (200, 404, 404, 404)),
+    "organisation_admin_remove": (organisation_admin, "get", (200, 404, 404, 404)),
+    "organisation_tenant": (organisation, "get", (200, 404, 404, 404)),
+    "organisation_move_in": (organisation, "get", (200, 404, 404, 404)),
+    "organisation_move_out": (organisation_tenant, "post", (302, 404, 404, 404)),
     "people": (nothing, "get", (200, 403, 403, 403)),
     "person": (person, "get", (200, 404, 404, 404)),
     "person_role": (person, "get", (200, 404, 404, 404)),

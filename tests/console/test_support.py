@@ -15,6 +15,7 @@ from tests.console.test_pages_access import TABLE
 READ = {
     "overview", "models", "model", "model_state", "tuning", "tuning_state", "fleet", "fleet_state",
     "tenants", "tenant", "profiles", "profile", "usage", "audit", "playground", "people", "person",
+    "organisations", "organisation",
 }  # fmt: skip
 """Pages that show the platform."""
 OWN = {"switch_tenant", "sessions", "session_end", "sessions_end_others", "playground"}
