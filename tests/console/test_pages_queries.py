@@ -12,6 +12,7 @@ from serving.control.catalog.actions import create_model, register_version
 from serving.control.fleet.models import Deployment, Host, Replica
 from serving.control.profiles.actions import bind_profile, create_profile
 from tenants.actions.keys import create_key
+from tenants.actions.organisations import create_organisation
 from tenants.actions.tenants import create_tenant
 from tenants.actions.users import create_user
 from tests.console.conftest import World
@@ -23,6 +24,7 @@ LISTS = (
     "fleet",
     "tenants",
     "people",
+    "organisations",
     "profiles",
     "prices",
     "usage",
@@ -61,6 +63,7 @@ def _more(world: World) -> None:
     host = Host.objects.get()
     for number in range(5):
         tenant = create_tenant(by=SYSTEM, slug=f"team-{number}", name=f"Team {number}")
+        create_organisation(by=SYSTEM, name=f"organisation {number}")
         create_user(by=SYSTEM, username=f"person-{number}")
         create_key(by=SYSTEM, tenant=world.cast.tenant, name=f"key {number}")
         model = create_model(by=SYSTEM, name=f"model-{number}")

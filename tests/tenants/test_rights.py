@@ -14,12 +14,13 @@ from allauth.mfa.models import Authenticator
 from django.test import Client
 
 import tenants.actions
-from tenants.actions import groups, invitations, keys, members, sessions, users
+from tenants.actions import groups, invitations, keys, members, organisations, sessions, users
 from tenants.actions import tenants as tenant_actions
 from tenants.actors import Actor
 from tenants.errors import NotAllowed, NotFound
 from tenants.groups import Granted
 from tenants.models import ApiKey, Invitation, UserSession
+from tenants.organisations import Organisation
 from tenants.roles import ROLE_RIGHTS, Right, Role, can_grant
 from tests.tenants.conftest import SYSTEM, Cast, count_events
 
@@ -41,6 +42,10 @@ INSIDE = frozenset({*(role.value for role in Role), "support"})
 
 def _key(team: Cast) -> ApiKey:
     return keys.create_key(by=SYSTEM, tenant=team.tenant, name="spare")[0]
+
+
+def _organisation(team: Cast) -> Organisation:
+    return organisations.create_organisation(by=SYSTEM, name="Initech Group")
 
 
 def _session(team: Cast) -> UserSession:
@@ -154,6 +159,43 @@ ACTIONS: dict[str, tuple[Callable[[Cast, Actor], Any], frozenset[str]]] = {
         ),
         frozenset({"operator"}),
     ),
+    "create_tenant in an organisation": (
+        lambda team, by: tenant_actions.create_tenant(
+            by=by, slug="initech", name="Initech", organisation=_organisation(team)
+        ),
+        frozenset({"operator"}),
+    ),
+    "create_organisation": (
+        lambda team, by: organisations.create_organisation(by=by, name="New"),
+        frozenset({"operator"}),
+    ),
+    "update_organisation": (
+        lambda team, by: organisations.update_organisation(
+            by=by, organisation=_organisation(team), name="Renamed", max_tenants=3
+        ),
+        frozenset({"operator"}),
+    ),
+    "add_organisation_admin": (
+        lambda team, by: organisations.add_organisation_admin(
+            by=by, organisation=_organisation(team), user=team.users["viewer"]
+        ),
+        frozenset({"operator"}),
+    ),
+    "remove_organisation_admin": (
+        lambda team, by: organisations.remove_organisation_admin(
+            by=by,
+            admin=organisations.add_organisation_admin(
+                by=SYSTEM, organisation=_organisation(team), user=team.users["viewer"]
+            ),
+        ),
+        frozenset({"operator"}),
+    ),
+    "move_tenant": (
+        lambda team, by: organisations.move_tenant(
+            by=by, tenant=team.tenant, organisation=_organisation(team)
+        ),
+        frozenset({"operator"}),
+    ),
     "apply_groups": (
         lambda team, by: groups.apply_groups(
             by=by, user=team.users["nobody"], granted=Granted(roles={"acme": Role.VIEWER})
@@ -187,6 +229,12 @@ PLATFORM_ACTIONS = {
     "create_tenant",
     "create_user",
     "set_password",
+    "create_tenant in an organisation",
+    "create_organisation",
+    "update_organisation",
+    "add_organisation_admin",
+    "remove_organisation_admin",
+    "move_tenant",
     "apply_groups",
     "end_session",
     "end_sessions",
