@@ -8,6 +8,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from serving.gateway.tracecontext import Trace, trace_of
+from serving.quotas.book import NOTHING, Binding
 
 if TYPE_CHECKING:
     from serving.gateway.admission import TenantGate
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from serving.gateway.pending import ChunkSink, Payload, Pending
     from serving.gateway.routing import Lane
     from serving.gateway.snapshot import Grant
-    from serving.quotas.book import Binding
     from serving.quotas.holding import Reservation
 
 SMALL_BODY_BYTES = 64 << 10
@@ -75,7 +75,7 @@ class Visit:
         self.lane: Lane | None = None
         self.gate: TenantGate | None = None
         """Set between entering and leaving: whoever clears it owes the gate its `leave`."""
-        self.binding: Binding = ()
+        self.binding: Binding = NOTHING
         """The quotas that bind it, once it asked them."""
         self.reservation: Reservation | None = None
         """Owed a `release`."""

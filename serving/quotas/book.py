@@ -13,8 +13,20 @@ from serving.quotas.limits import Limit, strictness
 
 log = structlog.get_logger("tidegate.quotas")
 
-Binding = tuple[Holding, ...]
-_NOTHING: Binding = ()
+
+class Binding(tuple[Holding, ...]):
+    """The limits that bind a request, the longest window first; all of them must allow it.
+
+    It stands for one state of the configuration, so what is derived from it is kept with it.
+    """
+
+    template = b""
+    """Header lines as `fields` writes them, with places for what changes at each answer."""
+    until = 0.0
+    """Unix seconds to which the template holds: the first window's end."""
+
+
+NOTHING = Binding()
 
 
 class Book:
@@ -36,15 +48,15 @@ class Book:
             self._by_tenant.setdefault(entry.tenant_id, []).append(holding)
 
     def binding(self, tenant_id: str, key_id: str, model: str) -> Binding:
-        """The limits that bind a request, the longest window first; all of them must allow it."""
+        """What binds a request; `NOTHING`, which is false, for a tenant without quotas."""
         own = self._by_tenant.get(tenant_id)
         if own is None:
-            return _NOTHING
+            return NOTHING
         key = (tenant_id, key_id, model)
         found = self._bindings.get(key)
         if found is None:
             binds = [holding for holding in own if _binds(holding.limit.entry, key_id, model)]
-            found = self._bindings[key] = tuple(sorted(binds, key=lambda h: strictness(h.limit)))
+            found = self._bindings[key] = Binding(sorted(binds, key=lambda h: strictness(h.limit)))
         return found
 
     def __iter__(self) -> Iterator[Holding]:

@@ -1,7 +1,7 @@
 """Quotas in headers: `RateLimit`, `RateLimit-Policy` (IETF draft-ietf-httpapi-ratelimit-headers), `x-ratelimit-*`. Pure.
 
 The first two tell every limit that binds the request by its name; the others, which OpenAI's clients know, the
-scarcest of those on requests and of those on tokens.
+scarcest of those on requests and of those on tokens. An answer fills a template in, which is made once per window.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 
 from serving.quotas.account import BUDGET
 from serving.quotas.book import Binding
-from serving.quotas.holding import Holding
 from serving.quotas.limits import Limit
 
 Pair = tuple[bytes, bytes]
@@ -20,62 +19,65 @@ _UNITS = {
     "cost_micro": ';qu="micro-cost"',
     "concurrency": ';qu="concurrent-requests"',
 }
-_PER_RESOURCE = (
-    (
-        "requests",
-        b"x-ratelimit-limit-requests",
-        b"x-ratelimit-remaining-requests",
-        b"x-ratelimit-reset-requests",
-    ),
-    ("tokens", b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens"),
-)
-
-
-def pairs(binding: Binding, now: float) -> list[Pair]:
-    """Header fields of an answer or a refusal, as things stand at `now` (Unix seconds)."""
-    standing = [(holding, holding.remaining(now), holding.reset_s(now)) for holding in binding]
-    found: list[Pair] = [
-        (b"ratelimit-policy", ", ".join([_policy(holding, now) for holding in binding]).encode()),
-        (b"ratelimit", ", ".join([_state(*known) for known in standing]).encode()),
-    ]
-    for resource, limit_name, remaining_name, reset_name in _PER_RESOURCE:
-        own = [known for known in standing if known[0].limit.resource == resource]
-        if own:
-            holding, remaining, reset_s = min(own, key=_scarcity)
-            found += (
-                (limit_name, b"%d" % _most(holding.limit)),
-                (remaining_name, b"%d" % remaining),
-                (reset_name, duration(reset_s).encode()),
-            )
-    return found
+_RESOURCES = ("requests", "tokens")
+"""Those of `x-ratelimit-*`."""
+_SCARCEST = b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
+_NEVER = math.inf
 
 
 def lines(binding: Binding, now: float) -> bytes:
-    """The same as header lines."""
-    return b"".join([b"%b: %b\r\n" % pair for pair in pairs(binding, now)])
+    """Header lines of an answer or a refusal, as things stand at `now` (Unix seconds)."""
+    if now >= binding.until:
+        _prepare(binding, now)
+    values: list[int | bytes] = []
+    scarcest: dict[str, tuple[float, int, int, float]] = {}
+    for holding in binding:
+        remaining, reset_s = holding.standing(now)
+        limit = holding.limit
+        values += (_shown(limit, remaining), math.ceil(reset_s))
+        if limit.resource in _RESOURCES:
+            most = _most(limit)
+            known = (remaining / most, most, remaining, reset_s)
+            scarcest[limit.resource] = min(scarcest.get(limit.resource, known), known)
+    for resource in _RESOURCES:
+        if resource in scarcest:
+            _, most, remaining, reset_s = scarcest[resource]
+            values += (most, remaining, duration(reset_s))
+    return binding.template % tuple(values)
 
 
-def duration(seconds: float) -> str:
+def pairs(binding: Binding, now: float) -> list[Pair]:
+    """The same as pairs of name and value."""
+    found = (line.split(b": ", 1) for line in lines(binding, now).split(b"\r\n") if line)
+    return [(name, value) for name, value in found]
+
+
+def duration(seconds: float) -> bytes:
     """As OpenAI writes it: `12ms`, `1.5s`, `6m0s`, `23h59m59s`."""
     if seconds < 1:
-        return f"{math.ceil(seconds * 1000)}ms"
+        return b"%dms" % math.ceil(seconds * 1000)
     if seconds < 60:
-        return f"{round(seconds, 3):g}s"
+        return f"{round(seconds, 3):g}s".encode()
     minutes, rest = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes}m{rest}s" if hours else f"{minutes}m{rest}s"
+    return b"%dh%dm%ds" % (hours, minutes, rest) if hours else b"%dm%ds" % (minutes, rest)
 
 
-def _policy(holding: Holding, now: float) -> str:
-    limit = holding.limit
-    limit.span_at(now)
+def _prepare(binding: Binding, now: float) -> None:
+    """The template holds until the first window ends: months differ in length, and so do days."""
+    ends = [holding.limit.span_at(now).end_s for holding in binding if holding.limit.kind == BUDGET]
+    policies = ", ".join([_policy(holding.limit) for holding in binding])
+    states = ", ".join([f'"{holding.limit.name}";r=%d;t=%d' for holding in binding])
+    resources = {holding.limit.resource for holding in binding}
+    head = f"ratelimit-policy: {policies}\r\nratelimit: {states}\r\n".encode()
+    rest = [_SCARCEST % ((name.encode(),) * 3) for name in _RESOURCES if name in resources]
+    binding.template = b"".join((head, *rest))
+    binding.until = min(ends, default=_NEVER)
+
+
+def _policy(limit: Limit) -> str:
     window = f";w={limit.window_s}" if limit.window_s else ""
     return f'"{limit.name}";q={_shown(limit, _most(limit))}{window}{_UNITS.get(limit.resource, "")}'
-
-
-def _state(holding: Holding, remaining: int, reset_s: float) -> str:
-    shown = _shown(holding.limit, remaining)
-    return f'"{holding.limit.name}";r={shown};t={math.ceil(reset_s)}'
 
 
 def _shown(limit: Limit, amount: int) -> int:
@@ -85,9 +87,4 @@ def _shown(limit: Limit, amount: int) -> int:
 
 def _most(limit: Limit) -> int:
     """What the window gives; of a rate, what it gives at once."""
-    return limit.value if limit.kind == BUDGET or not limit.size else limit.size
-
-
-def _scarcity(known: tuple[Holding, int, float]) -> float:
-    holding, remaining, _ = known
-    return remaining / max(1, _most(holding.limit))
+    return limit.size or limit.value

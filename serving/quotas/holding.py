@@ -185,6 +185,16 @@ class Holding:
             return 1.0
         return max(0.0, (amount - self.remaining(now)) / self.limit.per_ms / 1000)
 
+    def standing(self, now: float) -> tuple[int, float]:
+        """`remaining`, and the seconds until all of it is there again: what headers say."""
+        limit = self.limit
+        remaining = self.remaining(now)
+        if limit.kind == BUDGET:
+            return remaining, limit.span.end_s - now
+        if limit.kind == RATE and limit.per_ms:
+            return remaining, (limit.size - remaining) / limit.per_ms / 1000
+        return remaining, 1.0
+
     def is_used_up(self, now: float) -> bool:
         """Whether a budget is known to have nothing left in this window: nobody need be asked."""
         if self.limit.kind != BUDGET or self.view is None or not self.limit.is_hard:
@@ -210,7 +220,7 @@ class Reservation:
         self.is_settled = True
         for holding, promised in self._held:
             if holding.limit.kind != INSIDE:
-                holding.settle(promised, used.of(holding.limit.resource))
+                holding.settle(promised, used[holding.limit.column])
 
     def release(self) -> None:
         """The request is over: without `settle` before, it used nothing but its place."""
@@ -221,4 +231,4 @@ class Reservation:
 
 
 def amounts_for(holdings: Sequence[Holding], needed: Amounts) -> list[int]:
-    return [needed.of(holding.limit.resource) for holding in holdings]
+    return [needed[holding.limit.column] for holding in holdings]

@@ -124,7 +124,7 @@ class QuotaKeeper:
     def add_late(self, binding: Binding, used: Amounts) -> None:
         """What a request used whose reservation is over."""
         for holding in binding:
-            holding.settle(0, used.of(holding.limit.resource))
+            holding.settle(0, used[holding.limit.column])
         self._active.update(binding)
         if self._timer is None:
             self._start_ticking()

@@ -12,26 +12,31 @@ from serving.quotas.windows import Span
 
 PREFIX = "tidegate:quota:"
 _ORDER = ("month", "day", "hour", "", "minute", "second")
+_COLUMNS: dict[QuotaResource, int] = {
+    "requests": 0,
+    "tokens": 1,
+    "device_us": 2,
+    "cost_micro": 3,
+    "concurrency": 0,
+}
 _PARTS = {"device_us": "device-ms", "cost_micro": "cost"}
 _SHOWN_UNITS = {"device_us": 1000.0, "cost_micro": 1_000_000.0}
 
 
 class Amounts(NamedTuple):
-    """What one request takes, or took."""
+    """What one request takes, or took. Inside is a request as long as it runs: one of `requests`."""
 
     requests: int
     tokens: int
     device_us: int
     cost_micro: int
 
-    def of(self, resource: QuotaResource) -> int:
-        return 1 if resource == "concurrency" else getattr(self, resource)
-
 
 class Limit:
     """One quota of one tenant. `span` is that of a budget, and moves on with time."""
 
     __slots__ = (
+        "column",
         "entry",
         "is_hard",
         "is_leased",
@@ -50,6 +55,8 @@ class Limit:
         self.entry = entry
         self.zone = zone
         self.resource = entry.resource
+        self.column = _COLUMNS[entry.resource]
+        """Of `Amounts`."""
         self.value = entry.limit
         self.kind = _kind(entry)
         self.is_hard = not entry.observe_only

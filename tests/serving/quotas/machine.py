@@ -95,7 +95,7 @@ class Gateways(RuleBasedStateMachine):
     def ask(self, name: str, tokens: int) -> None:
         """A request comes; what it is given by the store or out of slack, it runs with."""
         process, needed = self.process(name), Amounts(1, tokens, 0, 0)
-        wanted = [needed.of(limit.resource) for limit in self.limits]
+        wanted = [needed[limit.column] for limit in self.limits]
         pairs = list(zip(process.holdings, wanted, strict=True))
         if all(holding.may_take(amount) for holding, amount in pairs):
             for holding, amount in pairs:
@@ -121,7 +121,7 @@ class Gateways(RuleBasedStateMachine):
             used = Amounts(1, tokens, 0, 0)
             reservation.settle(used)
             for index, limit in enumerate(self.limits):
-                self.used[index] += used.of(limit.resource) if limit.kind == BUDGET else 0
+                self.used[index] += used[limit.column] if limit.kind == BUDGET else 0
         reservation.release()
 
     @precondition(lambda self: self.alive)
@@ -136,7 +136,7 @@ class Gateways(RuleBasedStateMachine):
     def lose_an_answer(self, name: str, tokens: int) -> None:
         """The store did it, and nobody heard: the request is refused, and told of anew with the next message."""
         process, needed = self.process(name), Amounts(1, tokens, 0, 0)
-        self.tell(process, [needed.of(limit.resource) for limit in self.limits], is_lost=True)
+        self.tell(process, [needed[limit.column] for limit in self.limits], is_lost=True)
         for holding in process.holdings:
             holding.missed()
 
@@ -149,7 +149,7 @@ class Gateways(RuleBasedStateMachine):
         for _, needed in process.running:
             for index, limit in enumerate(self.limits):
                 if limit.kind != RATE:
-                    self.dead_promises[index] += needed.of(limit.resource)
+                    self.dead_promises[index] += needed[limit.column]
 
     # ------------------------------------------------------------ what holds
 
@@ -164,7 +164,7 @@ class Gateways(RuleBasedStateMachine):
     def the_last_units_are_given(self, name: str, tokens: int) -> None:
         """When everybody has said what they hold, a request is refused only if there is really no room for it."""
         process, needed = self.process(name), Amounts(1, tokens, 0, 0)
-        wanted = [needed.of(limit.resource) for limit in self.limits]
+        wanted = [needed[limit.column] for limit in self.limits]
         self.tell_all()
         rooms = [self.room(index) for index in range(len(self.limits))]
         fits = all(
