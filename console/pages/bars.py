@@ -19,11 +19,27 @@ class Bar(NamedTuple):
     height: str
 
 
-def bars_of(values: Sequence[tuple[date, int]]) -> list[Bar]:
-    """Bars from left to right; the highest fills the drawing."""
+class Bars(NamedTuple):
+    bars: list[Bar]
+    top: int
+    """Value of the highest."""
+
+    @property
+    def first(self) -> date:
+        return self.bars[0].day
+
+    @property
+    def last(self) -> date:
+        return self.bars[-1].day
+
+
+def bars_of(values: Sequence[tuple[date, int]]) -> Bars | None:
+    """Bars from left to right; the highest fills the drawing. None for less than two days."""
+    if len(values) < 2:
+        return None
     top = max((value for _, value in values), default=0)
     place = 100 / max(1, len(values))
-    return [
+    bars = [
         Bar(
             day,
             value,
@@ -34,6 +50,7 @@ def bars_of(values: Sequence[tuple[date, int]]) -> list[Bar]:
         )
         for number, (day, value) in enumerate(values)
     ]
+    return Bars(bars, top)
 
 
 def _height(value: int, top: int) -> float:

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.utils.translation import gettext_lazy
 
 from console.pages.answers import page, show
-from console.pages.bars import Bar, bars_of
+from console.pages.bars import Bars, bars_of
 from console.pages.usage_export import exported
 from console.pages.usage_query import SPANS, UsageQuery, query_of
 from console.requests import ConsoleRequest
@@ -89,11 +89,11 @@ def _add_versions(rows: list[Sums]) -> None:
             row["version_number"] = numbers.get(row["version_id"])
 
 
-def _bars(days: list[Sums], asked: UsageQuery) -> list[Bar]:
+def _bars(days: list[Sums], asked: UsageQuery) -> Bars | None:
     cost = {row["day"]: row["cost_micro"] for row in days}
     last = max([asked.span.last if asked.tenant_ids else min(asked.span.last, asked.today), *cost])
     count = (last - asked.span.first).days + 1
-    return bars_of([(day, cost.get(day, 0)) for day in _dates(asked.span.first, count)]) if count > 1 else []
+    return bars_of([(day, cost.get(day, 0)) for day in _dates(asked.span.first, count)])
 
 
 def _dates(first: date, count: int) -> list[date]:
