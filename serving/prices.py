@@ -33,11 +33,13 @@ class Rates(NamedTuple):
 
     def answer_parts(self, device_us: int, tokens: int) -> int:
         """Cost of one answered request, in parts."""
-        return (
-            device_us * self.micro_per_device_hour
-            + tokens * self.micro_per_million_tokens * _PARTS_PER_TOKEN
-            + self.micro_per_thousand_requests * _PARTS_PER_REQUEST
-        )
+        per_hour, per_million, per_thousand = self
+        parts = device_us * per_hour
+        if per_million:
+            parts += tokens * per_million * _PARTS_PER_TOKEN
+        if per_thousand:
+            parts += per_thousand * _PARTS_PER_REQUEST
+        return parts
 
     def device_parts(self, device_us: int) -> int:
         """Cost of device time whose request was not answered, in parts."""
@@ -50,26 +52,27 @@ FREE = Rates()
 class PriceLine:
     """The rates of one model on one device class as they follow each other."""
 
-    __slots__ = ("_changes", "_since", "_until", "rates")
+    __slots__ = ("_changes", "rates", "since", "until")
 
     def __init__(self, changes: Iterable[tuple[float, Rates]]) -> None:
         """`changes`: Unix seconds from which rates hold, in order. Before the first nothing costs anything."""
         self._changes = tuple(changes)
-        self._since, self._until, self.rates = math.inf, -math.inf, FREE
+        self.since, self.until, self.rates = math.inf, -math.inf, FREE
+        """The rates last asked for, and between which moments they hold."""
 
     def at(self, now: float) -> Rates:
         """`now` in Unix seconds."""
-        if not self._since <= now < self._until:
+        if not self.since <= now < self.until:
             self._find(now)
         return self.rates
 
     def _find(self, now: float) -> None:
-        self._since, self.rates, self._until = -math.inf, FREE, math.inf
+        self.since, self.rates, self.until = -math.inf, FREE, math.inf
         for since, rates in self._changes:
             if since > now:
-                self._until = since
+                self.until = since
                 break
-            self._since, self.rates = since, rates
+            self.since, self.rates = since, rates
 
 
 class PriceBook:
@@ -124,7 +127,8 @@ class PriceTable:
         if line is None:
             device_class = self._classes.get(replica_id, "")
             line = self._lines[replica_id] = self._book.line(model, device_class, own_micro_per_device_hour)
-        return line.at(now)
+        # `at` without the call: this is asked once per request.
+        return line.rates if line.since <= now < line.until else line.at(now)
 
     def highest(self, model: str, own_micro_per_device_hour: int, now: float) -> Rates:
         """The most a request of the model may cost `now`, whichever class of device it runs on."""

@@ -23,6 +23,8 @@ MAX_RESTS = 100_000
 ROWS_PER_REPORT = 500
 MAX_REPORTS = 1024
 """Of one generation: they are numbered `generation × MAX_REPORTS + 0, 1, …`."""
+MOST_PARTS = 1 << 62
+"""Of one cell: a request adds less than as much again."""
 MAX_OPEN = 3000
 """With more sums open they are handed over at once, in memory: the journal's files have no room for two more."""
 
@@ -84,9 +86,13 @@ class Used:
             self._add_cost(cost_parts)
 
     def _add_cost(self, parts: int) -> None:
-        """Whole micro-units and the rest of one apart: neither can outgrow its cell."""
+        """Whole micro-units go into a cell of their own before their parts outgrow theirs."""
         cells = self._cells
-        whole, cells[8] = divmod(cells[8] + parts, PARTS_PER_MICRO)
+        held = cells[8] + parts
+        if held < MOST_PARTS:
+            cells[8] = held
+            return
+        whole, cells[8] = divmod(held, PARTS_PER_MICRO)
         cells[7] += whole
 
     @property

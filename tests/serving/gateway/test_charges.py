@@ -9,9 +9,9 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.contract import DeploymentEntry, PriceEntry, ReplicaSpec, UsageReport, UsageRow
-from serving.gateway.usage import Usage
+from serving.gateway.usage import Usage, Used
 from serving.gateway.usage_journal import SLOT_BYTES, JournalFile
-from serving.prices import Rates
+from serving.prices import PARTS_PER_MICRO, Rates
 from serving.worker.testing import EchoWorker
 from tests.serving.gateway.engines import HeldEngine
 from tests.serving.gateway.harness import Harness, gateway, until
@@ -143,3 +143,15 @@ def _former(identity: list[str], counts: list[int]) -> bytes:
     head = struct.pack("<8sqqH", b"tgusage1", 1, 1, 1) + b"p"
     slot = struct.pack("<7q", *counts) + struct.pack("<H", len(name)) + name
     return head.ljust(SLOT_BYTES, b"\0") + slot.ljust(SLOT_BYTES, b"\0")
+
+
+def test_sums_of_money_outgrow_no_cell(tmp_path: Path) -> None:
+    file = JournalFile(tmp_path / "usage-0.journal")
+    file.begin("p", 1)
+    cells = file.add(["60", "tnt_a", "key_a", "m", "mv_a", "standard"])
+    assert cells is not None
+    used, huge = Used(cells), Rates(10**15).device_parts(10**9)
+    for _ in range(3):
+        used.add_device_time(10**9, huge)
+    *_, cost_micro, parts = used.counts
+    assert cost_micro * PARTS_PER_MICRO + parts == 3 * huge
