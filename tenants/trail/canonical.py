@@ -8,9 +8,9 @@ bytes. docs/audit.md says the same to auditors.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from hashlib import sha256
+from json.encoder import encode_basestring
 from typing import Any
 
 PLATFORM_CHAIN = "platform"
@@ -60,6 +60,8 @@ def chain_of(tenant_id: str | None) -> str:
 
 
 def _member(name: str, value: Any) -> str:
-    if value is not None and name in _AS_THEY_ARE:
+    if value is None:
+        return "null"
+    if name in _AS_THEY_ARE or not isinstance(value, str):
         return str(value)
-    return json.dumps(value, ensure_ascii=False)
+    return encode_basestring(value)

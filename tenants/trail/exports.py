@@ -61,7 +61,7 @@ def request_export(*, by: Actor, tenant: Tenant | None, format: str, asked: Aske
             requested_by={"type": by.type, "id": by.id, "name": by.name},
             requested_by_name=by.name,
         )
-    facts = {"format": format, "filters": asked.set_ones()}
+    facts = {"format": format, **({"filters": asked.set_ones()} if asked.set_ones() else {})}
     record(by=by, action="audit.export_requested", target=_target(export), after=facts, tenant=tenant)
     return export
 
