@@ -36,13 +36,15 @@ def lines(binding: Binding, now: float) -> bytes:
         limit = holding.limit
         values += (_shown(limit, remaining), math.ceil(reset_s))
         if limit.resource in _RESOURCES:
-            most = _most(limit)
+            most = limit.size or limit.value
             known = (remaining / most, most, remaining, reset_s)
-            scarcest[limit.resource] = min(scarcest.get(limit.resource, known), known)
+            before = scarcest.get(limit.resource)
+            if before is None or known < before:
+                scarcest[limit.resource] = known
     for resource in _RESOURCES:
-        if resource in scarcest:
-            _, most, remaining, reset_s = scarcest[resource]
-            values += (most, remaining, duration(reset_s))
+        found = scarcest.get(resource)
+        if found is not None:
+            values += (found[1], found[2], duration(found[3]))
     return binding.template % tuple(values)
 
 

@@ -59,9 +59,15 @@ class Holding:
 
     def take(self, amount: int) -> None:
         """Of slack, after `may_take`."""
-        if self.limit.is_hard:
+        limit = self.limit
+        if limit.is_hard:
             self.slack -= amount
-        self.promise(amount)
+        self.taken += amount  # the rest as in `promise`: a call costs as much as all of it
+        if limit.kind == RATE:
+            self.spent += amount
+        else:
+            self.promised += amount
+        self.is_dirty = True
 
     def promise(self, amount: int) -> None:
         """A rate is used up by that."""
@@ -207,13 +213,9 @@ class Reservation:
 
     __slots__ = ("_held", "is_settled")
 
-    def __init__(self, holdings: Sequence[Holding], amounts: Sequence[int]) -> None:
-        self._held = tuple(zip(holdings, amounts, strict=True))
+    def __init__(self, held: tuple[tuple[Holding, int], ...]) -> None:
+        self._held = held
         self.is_settled = False
-
-    @property
-    def holdings(self) -> tuple[Holding, ...]:
-        return tuple(holding for holding, _ in self._held)
 
     def settle(self, used: Amounts) -> None:
         """The request was answered: budgets and rates learn what it really took."""

@@ -92,18 +92,19 @@ class QuotaKeeper:
 
     def take(self, binding: Binding, needed: Amounts) -> Reservation | None:
         """What is in hand; None where the store has to be asked (`ask`). Raises a refusal that is known."""
-        amounts = amounts_for(binding, needed)
-        for holding, amount in zip(binding, amounts, strict=True):
-            if not holding.may_take(amount):
+        amounts = [needed[holding.limit.column] for holding in binding]
+        pairs = tuple(zip(binding, amounts, strict=True))
+        for holding, amount in pairs:
+            if holding.slack < amount and not holding.may_take(amount):
                 if holding.is_used_up(time.time()):
                     raise refused(holding, amount, time.time())
                 return None
-        for holding, amount in zip(binding, amounts, strict=True):
+        for holding, amount in pairs:
             holding.take(amount)
         self._active.update(binding)
         if self._timer is None:
             self._start_ticking()
-        return Reservation(binding, amounts)
+        return Reservation(pairs)
 
     def ask(self, binding: Binding, needed: Amounts, on_known: OnKnown) -> None:
         """`on_known` gets the reservation, or the refusal."""
@@ -208,10 +209,11 @@ class QuotaKeeper:
     def _answer(self, sent: _Sent, results: list[int], now: float) -> None:
         for request, result in zip(sent.waiting, results, strict=True):
             if result == 0:
-                for holding, amount in zip(request.holdings, request.amounts, strict=True):
+                pairs = tuple(zip(request.holdings, request.amounts, strict=True))
+                for holding, amount in pairs:
                     holding.receive(amount)
                 self._active.update(request.holdings)
-                request.on_known(Reservation(request.holdings, request.amounts))
+                request.on_known(Reservation(pairs))
             elif result < 0 and request.waits < MAX_WAITS:
                 again = request._replace(waits=request.waits + 1)
                 asyncio.get_running_loop().call_later(WAIT_S, self._queue, again)

@@ -105,7 +105,7 @@ class Gateways(RuleBasedStateMachine):
         self.begin(process, needed, wanted)
 
     def begin(self, process: Process, needed: Amounts, wanted: list[int]) -> None:
-        process.running.append((Reservation(process.holdings, wanted), needed))
+        process.running.append((Reservation(tuple(zip(process.holdings, wanted, strict=True))), needed))
         for index, limit in enumerate(self.limits):
             if limit.kind == RATE:
                 self.used[index] += wanted[index]
