@@ -25,6 +25,8 @@ MAX_THREADS = 256
 
 
 class DeploymentDocument(Document):
+    moving = ("ready_replicas", "state_reason", "updated_at")
+
     id = serializers.CharField()
     model = Ref("mdl_")
     model_name = serializers.CharField(source="model.name")
@@ -63,8 +65,6 @@ class DeploymentQuery(Page):
 
 
 class DeploymentView(ApiView):
-    moving = ("ready_replicas", "state_reason", "updated_at")
-
     def hold(self, row: Deployment) -> None:
         """Placing first, then the model, then the row: the order of the actions."""
         placing.lock()

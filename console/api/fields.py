@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.models import Model
 from rest_framework import serializers
@@ -31,6 +31,9 @@ class Body(serializers.Serializer):
 
 class Document(serializers.Serializer):
     """What a client is shown: an object of ours, rendered."""
+
+    moving: ClassVar[tuple[str, ...]] = ()
+    """Fields that change by themselves, and so say nothing about a lost update."""
 
 
 class Query(Body):

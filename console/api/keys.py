@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.urls import reverse
 from rest_framework import serializers
@@ -22,6 +22,8 @@ STATES = ("active", "revoked", "expired")
 
 
 class KeyDocument(Document):
+    moving: ClassVar[tuple[str, ...]] = ("last_used_at", "state")
+
     id = serializers.CharField()
     tenant = Ref("tnt_")
     name = serializers.CharField()
@@ -37,6 +39,8 @@ class KeyDocument(Document):
 
 
 class NewKeyDocument(KeyDocument):
+    moving: ClassVar[tuple[str, ...]] = (*KeyDocument.moving, "token")
+
     token = serializers.CharField(
         allow_null=True, help_text="Shown once; null when the answer is a replay of an Idempotency-Key."
     )

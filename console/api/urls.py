@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from console.api import (
+    accounts,
     aliases,
     audit,
     audit_exports,
@@ -36,6 +37,8 @@ urlpatterns = [
     path("tenants/<str:tenant_id>/members", members.Members.as_view(), name="api_members"),
     path("members/<str:member_id>", members.OneMember.as_view(), name="api_member"),
     path("tenants/<str:tenant_id>/keys", keys.TenantKeys.as_view(), name="api_tenant_keys"),
+    path("accounts", accounts.Accounts.as_view(), name="api_accounts"),
+    path("accounts/<str:account_id>", accounts.OneAccount.as_view(), name="api_account"),
     path("keys", keys.Keys.as_view(), name="api_keys"),
     path("keys/<str:key_id>", keys.OneKey.as_view(), name="api_key"),
     path("keys/<str:key_id>/revoke", keys.RevokeKey.as_view(), name="api_key_revoke"),

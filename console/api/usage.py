@@ -16,7 +16,7 @@ from console.api.schema import shown
 from console.api.views import ApiView
 from tenants.access import require
 from tenants.errors import Invalid
-from tenants.ledger import FILTERS, GROUPS, Span, sums_by, total, usage_in
+from tenants.ledger import FILTERS, GROUPS, Span, sums_by, total, total_of, usage_in
 from tenants.roles import Right
 
 MAX_DAYS = 400
@@ -85,13 +85,14 @@ class Usage(ApiView):
         wanted = {name: str(self.asked[name]) for name in FILTERS if name in self.asked}
         rows = usage_in(span, self._tenants(), **wanted)
         found = sums_by(rows, groups, MAX_ROWS + 1)
+        is_cut = len(found) > MAX_ROWS
         return Response(
             {
                 "since": span.first.isoformat(),
                 "until": span.last.isoformat(),
                 "data": found[:MAX_ROWS],
-                "total": total(rows),
-                "is_cut": len(found) > MAX_ROWS,
+                "total": total(rows) if is_cut else total_of(found),
+                "is_cut": is_cut,
             }
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from http import HTTPStatus
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from django.db import transaction
 from django.db.models import Model, QuerySet
@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 
 from console.api.authentication import ByKey, SignedIn
 from console.api.conditions import refuse_changed, tag_of
-from console.api.fields import Query
+from console.api.fields import Document, Query
 from console.api.once import once
 from console.api.paging import NEWEST, Order, page_of
 from console.api.rehearsal import rehearse
@@ -40,6 +40,7 @@ CODES = {
 }
 Row = TypeVar("Row", bound=Model)
 Shape = type[Serializer]
+Shown = type[Document]
 
 
 class BoundedJson(JSONParser):
@@ -68,8 +69,6 @@ class ApiView(APIView):
     authentication_classes = [ByKey, SignedIn]
     parser_classes = [BoundedJson]
     throttle_classes = [PerAccount]
-    moving: ClassVar[tuple[str, ...]] = ()
-    """Fields of the document that change by themselves, and so say nothing about a lost update."""
     limits: Mapping[str, str] = {}
     """Rate-limit headers of this answer."""
 
@@ -131,17 +130,17 @@ class ApiView(APIView):
 
     # ------------------------------------------------------------ answering
 
-    def rows(self, rows: QuerySet[Row], document: Shape, order: Order = NEWEST) -> Response:
+    def rows(self, rows: QuerySet[Row], document: Shown, order: Order = NEWEST) -> Response:
         """A page of a list."""
         limit, after = self.asked["limit"], self.asked["after"]
         return Response(page_of(rows, lambda row: document(row).data, limit=limit, after=after, order=order))
 
-    def one(self, row: Any, document: Shape, status: int = HTTPStatus.OK, **headers: str) -> Response:
+    def one(self, row: Any, document: Shown, status: int = HTTPStatus.OK, **headers: str) -> Response:
         body = dict(document(row).data)
-        return Response(body, status, headers={"ETag": tag_of(body, self.moving), **headers})
+        return Response(body, status, headers={"ETag": tag_of(body, document.moving), **headers})
 
     def make(
-        self, act: Callable[[], Any], document: Shape, address: Callable[[Any], str] | None = None
+        self, act: Callable[[], Any], document: Shown, address: Callable[[Any], str] | None = None
     ) -> Response:
         """201 with what was made and its address; or, asked for a rehearsal, what would be."""
         if self.is_rehearsal:
@@ -150,7 +149,7 @@ class ApiView(APIView):
         headers = {"Location": address(row)} if address is not None else {}
         return self.one(row, document, HTTPStatus.CREATED, **headers)
 
-    def change(self, fetch: Callable[[], Row], act: Callable[[Row], Any], document: Shape) -> Response:
+    def change(self, fetch: Callable[[], Row], act: Callable[[Row], Any], document: Shown) -> Response:
         """Act on what `fetch` (a gate) gives, if it still is what `If-Match` names; answer what it is then."""
 
         def both() -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -162,9 +161,9 @@ class ApiView(APIView):
             return Response(rehearse(both))
         with transaction.atomic():
             _, after = both()
-        return Response(after, headers={"ETag": tag_of(after, self.moving)})
+        return Response(after, headers={"ETag": tag_of(after, document.moving)})
 
-    def remove(self, fetch: Callable[[], Row], act: Callable[[Row], Any], document: Shape) -> Response:
+    def remove(self, fetch: Callable[[], Row], act: Callable[[Row], Any], document: Shown) -> Response:
         """Like `change`, for what is gone afterwards."""
 
         def both() -> tuple[dict[str, Any] | None, None]:
@@ -182,7 +181,7 @@ class ApiView(APIView):
         """Lock what must not change between the comparison and the act, in the order the act locks."""
         type(row)._base_manager.select_for_update(no_key=True).filter(pk=row.pk).first()
 
-    def _held(self, fetch: Callable[[], Row], document: Shape) -> tuple[Row, dict[str, Any] | None]:
+    def _held(self, fetch: Callable[[], Row], document: Shown) -> tuple[Row, dict[str, Any] | None]:
         """The row, and its document where anybody looks at that."""
         row, wanted = fetch(), self.request.headers.get("if-match")
         if wanted is None and not self.is_rehearsal:
@@ -190,7 +189,7 @@ class ApiView(APIView):
         self.hold(row)
         row = fetch()
         before = dict(document(row).data)
-        refuse_changed(wanted, tag_of(before, self.moving))
+        refuse_changed(wanted, tag_of(before, document.moving))
         return row, before
 
     # ------------------------------------------------------------ errors

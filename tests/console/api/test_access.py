@@ -45,6 +45,10 @@ def member(world: World) -> list[object]:
     return [world.cast.members["developer"].pk]
 
 
+def account(world: World) -> list[object]:
+    return [world.cast.users["nobody"].pk]
+
+
 def key(world: World) -> list[object]:
     return [world.key.pk]
 
@@ -126,6 +130,8 @@ def body_of(world: World, name: str) -> dict[str, Any]:
         "POST api_tenants": {"slug": "initech", "name": "Initech"},
         "POST api_members": {"login": "nobody", "role": "viewer"},
         "PATCH api_member": {"role": "viewer"},
+        "POST api_accounts": {"username": "new"},
+        "PATCH api_account": {"platform_role": "support"},
         "POST api_tenant_keys": {"name": "new"},
         "POST api_models": {"name": "new"},
         "POST api_versions": {"engine": "echo"},
@@ -160,6 +166,10 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "GET api_member": (member, (200, 200, 200, 404, 200, 403)),
     "PATCH api_member": (member, (200, 200, 403, 404, 403, 403)),
     "DELETE api_member": (member, (204, 204, 403, 404, 403, 403)),
+    "GET api_accounts": (nothing, (200, 403, 403, 403, 403, 403)),
+    "POST api_accounts": (nothing, (201, 403, 403, 403, 403, 403)),
+    "GET api_account": (account, (200, 404, 404, 404, 404, 404)),
+    "PATCH api_account": (account, (200, 404, 404, 404, 404, 404)),
     "GET api_keys": (nothing, (200, 200, 200, 200, 200, 200)),
     "GET api_tenant_keys": (tenant, (200, 200, 200, 404, 200, 403)),
     "POST api_tenant_keys": (tenant, (201, 201, 403, 404, 403, 403)),

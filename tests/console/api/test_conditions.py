@@ -51,6 +51,24 @@ def test_other_tags(operator: Client, tenant: str, tag: str, status: int) -> Non
     assert ask(operator, "PATCH", tenant, {"name": "X"}, if_match=tag).status_code == status
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tenants", NEW),
+        ("/accounts", {"username": "sam"}),
+        ("/models", {"name": "poet"}),
+        ("/profiles", {"name": "nightly"}),
+        ("keys", {"name": "nightly"}),
+        ("quotas", {"resource": "concurrency", "limit": 3}),
+    ],
+)
+def test_what_was_just_made_has_the_tag_it_is_read_with(
+    operator: Client, tenant: str, path: str, body: dict
+) -> None:
+    made = ask(operator, "POST", path if path.startswith("/") else f"{tenant}/{path}", body)
+    assert made["etag"] == ask(operator, "GET", made["location"])["etag"]
+
+
 def test_a_tag_matches_in_a_list_of_several(operator: Client, tenant: str) -> None:
     tag = ask(operator, "GET", tenant)["etag"]
     assert ask(operator, "PATCH", tenant, {"name": "X"}, if_match=f'"a", {tag}').status_code == 200

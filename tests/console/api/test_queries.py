@@ -28,6 +28,7 @@ MOST = 10
 ADDRESSES: dict[str, Callable[[World], str]] = {
     "tenants": lambda world: "/tenants",
     "members": lambda world: f"/tenants/{world.cast.tenant.pk}/members",
+    "accounts": lambda world: "/accounts",
     "keys": lambda world: "/keys",
     "tenant_keys": lambda world: f"/tenants/{world.cast.tenant.pk}/keys",
     "models": lambda world: "/models",

@@ -196,3 +196,29 @@ def test_reading_writes_no_event(world: World, operator: Client) -> None:
     for path in ("/tenants", "/keys", f"/tenants/{world.cast.tenant.pk}/members", "/me"):
         assert ask(operator, "GET", path).status_code == 200
     assert count_events() == before
+
+
+# ---------------------------------------------------------------- accounts
+
+
+def test_an_account_is_made_raised_and_switched_off(operator: Client) -> None:
+    made = ask(operator, "POST", "/accounts", {"username": "sam", "email": "sam@example.org"})
+    assert (made.status_code, made.json()["platform_role"]) == (201, "")
+    address = made["location"]
+    raised = ask(operator, "PATCH", address, {"platform_role": "support"}, if_match=made["etag"])
+    assert raised.json()["platform_role"] == "support"
+    assert ask(operator, "PATCH", address, {"is_active": False}).json()["is_active"] is False
+    assert [a["id"] for a in ask(operator, "GET", "/accounts?username=SAM").json()["data"]] == [
+        made.json()["id"]
+    ]
+
+
+def test_the_last_operator_stays_one(world: World, operator: Client) -> None:
+    address = f"/accounts/{world.cast.users['operator'].pk}"
+    assert ask(operator, "PATCH", address, {"platform_role": ""}).status_code == 409
+    assert ask(operator, "PATCH", address, {"is_active": False}).status_code == 409
+
+
+@pytest.mark.parametrize("account_id", ["0", "x", "²", "9" * 30])
+def test_what_is_no_account(operator: Client, account_id: str) -> None:
+    assert ask(operator, "GET", f"/accounts/{account_id}").status_code == 404
