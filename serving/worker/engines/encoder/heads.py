@@ -17,6 +17,11 @@ from serving.worker.engines.encoder.transfer import InPlace, Transfer
 
 
 class Head(Protocol):
+    @property
+    def reads_first_tokens(self) -> bool:
+        """Whether nothing but the first token of each row matters to it."""
+        ...
+
     def outputs(self) -> tuple[TensorSpec, ...]: ...
 
     def __call__(self, states: torch.Tensor, packing: Packing) -> dict[str, Tensor]:
@@ -28,6 +33,7 @@ class EmbeddingHead:
     def __init__(
         self, hidden: int, pooling: Pooling, *, normalize: bool, transfer: Transfer | None = None
     ) -> None:
+        self.reads_first_tokens = pooling == "cls"
         self._hidden = hidden
         self._pooling = pooling
         self._normalize = normalize
@@ -52,6 +58,8 @@ class EmbeddingHead:
 
 class ClassificationHead:
     """Two linear layers on the first token of each row, as in transformers' classes."""
+
+    reads_first_tokens = True
 
     def __init__(
         self,

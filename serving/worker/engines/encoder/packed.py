@@ -27,7 +27,14 @@ from serving.worker.engines.encoder.fixed import (
 )
 from serving.worker.engines.encoder.heads import ClassificationHead, EmbeddingHead, Head
 from serving.worker.engines.encoder.linear import Linear, linear
-from serving.worker.engines.encoder.packing import Packing, grid, pack, padded_tokens, short_rows
+from serving.worker.engines.encoder.packing import (
+    Packing,
+    first_tokens,
+    grid,
+    pack,
+    padded_tokens,
+    short_rows,
+)
 from serving.worker.engines.encoder.settings import EncoderSettings
 from serving.worker.engines.encoder.tiled import attend_tiled, can_tile, pieces
 from serving.worker.engines.encoder.transfer import transfer_for
@@ -105,11 +112,15 @@ class PackedEncoder:
         if size is not None:
             return self._finish(self._replay(packing), packing)
         states, attend = self._begin(packing)
+        last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
             # Attention and each half of the feed-forward block cost about the same.
             if index and self.can_yield:
                 yield
-            states = self._attend(layer, states, attend)
+            if index == last and self._head.reads_first_tokens:
+                states, packing = self._attend_first(layer, states, attend, packing)
+            else:
+                states = self._attend(layer, states, attend)
             if self.can_yield:
                 yield
             wide = self._widen(layer, states)
@@ -184,6 +195,16 @@ class PackedEncoder:
     def _attend(self, layer: Layer, states: torch.Tensor, attend: Attend) -> torch.Tensor:
         mixed = attend(layer.qkv(states))
         return self._normalized(layer.attention_out.plus(mixed, states), layer.attention_norm)
+
+    @torch.inference_mode()
+    def _attend_first(
+        self, layer: Layer, states: torch.Tensor, attend: Attend, packing: Packing
+    ) -> tuple[torch.Tensor, Packing]:
+        """The last layer for a head that reads first tokens: all are attended to, no others go on."""
+        indices, alone = first_tokens(packing)
+        (first,) = self._transfer.to_device([indices])
+        mixed = attend(layer.qkv(states))[first]
+        return self._normalized(layer.attention_out.plus(mixed, states[first]), layer.attention_norm), alone
 
     @torch.inference_mode()
     def _widen(self, layer: Layer, states: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ time their callers notice, are not padded at all; from 256 tokens on it is 3 % a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -101,6 +101,22 @@ def pack(ids: Sequence[np.ndarray], lengths: Sequence[int], size: int | None = N
     flat[:tokens] = given[np.repeat(starts[order], sorted_sizes) + within]
     positions[:tokens] = within
     return Packing(flat, positions, _groups(sorted_sizes), order, ends - sorted_sizes, tokens)
+
+
+def first_tokens(packing: Packing) -> tuple[np.ndarray, Packing]:
+    """Which packed tokens are their row's first, padded to the grid, and how these alone are packed."""
+    rows = packing.rows
+    indices = np.zeros(padded_tokens(rows), np.int64)
+    indices[:rows] = packing.starts
+    alone = replace(
+        packing,
+        ids=packing.ids[indices],
+        positions=packing.positions[indices],
+        groups=(Group(0, rows, 1),),
+        starts=np.arange(rows),
+        tokens=rows,
+    )
+    return indices, alone
 
 
 def _groups(sorted_sizes: np.ndarray) -> tuple[Group, ...]:

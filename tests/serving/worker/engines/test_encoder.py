@@ -179,6 +179,23 @@ def test_a_classifier_equals_transformers(tmp_path: Path, model_type: str) -> No
     assert ((outputs["score"].array > 1 / 3) & (outputs["score"].array <= 1)).all()
 
 
+@pytest.mark.parametrize("count", [1, 5, 70])
+def test_the_first_tokens_states_are_those_of_transformers(minilm_path: Path, count: int) -> None:
+    import torch
+    from transformers import AutoModel
+
+    rows = (tokenised(minilm_path, SENTENCES) * 14)[:count]
+    engine = loaded(minilm_path, pooling="cls", normalize=False)
+    model = AutoModel.from_pretrained(str(minilm_path), local_files_only=True).eval()
+    with torch.inference_mode():
+        expected = np.concatenate(
+            [model(torch.tensor([row])).last_hidden_state[:, 0].numpy() for row in rows[:5]]
+        )
+    got = embeddings(engine, text(*rows))
+    np.testing.assert_allclose(got, np.resize(expected, got.shape), atol=1e-5)
+    assert finish(engine.run([text(*rows)]))[1] == 3 * 6 - 1
+
+
 def tiny_classifier(model_type: str) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification

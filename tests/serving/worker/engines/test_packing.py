@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.worker.engines.encoder.packing import grid, pack, padded_tokens, short_rows
+from serving.worker.engines.encoder.packing import first_tokens, grid, pack, padded_tokens, short_rows
 
 rows_of_ids = st.lists(st.lists(st.integers(1, 30000), min_size=1, max_size=40), min_size=1, max_size=20)
 
@@ -42,3 +42,12 @@ def test_few_enough_sizes_are_warmed_up_and_each_can_be_made_of_short_rows() -> 
     sizes = grid(1024)
     assert len(sizes) < 200
     assert all(sum(short_rows(size)) == size == padded_tokens(size) for size in sizes)
+
+
+@given(rows_of_ids)
+def test_first_tokens_alone_are_packed_in_the_same_order(rows: list[list[int]]) -> None:
+    packing = pack([np.array(row, np.int32) for row in rows], [len(row) for row in rows])
+    indices, alone = first_tokens(packing)
+    assert len(indices) == padded_tokens(len(rows)) == alone.padded
+    assert alone.ids[alone.starts].tolist() == [rows[given_index][0] for given_index in alone.order.tolist()]
+    assert alone.rows == alone.tokens == len(rows)
