@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
+from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
 from tests.serving.gateway import harness as harnesses
 from tests.serving.gateway.engines import FakeEncoder
 from tests.serving.gateway.harness import Harness, gateway
+from tests.serving.gateway.streams import TEXT, TEXT_OUT
 
 BOTH_WAYS = ("hot", "asgi")
 
@@ -47,6 +49,29 @@ async def encoder() -> AsyncIterator[Harness]:
         harness.publish_encoder()
         async with EchoWorker(harness.address(), FakeEncoder(), replica_id="rep_0", version_id="mv_mini"):
             await harness.until_ready("mv_mini")
+            yield harness
+
+
+@pytest.fixture
+async def harness(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
+    """Usage stays where tests can read it, and a busy machine makes nobody a slow reader."""
+    monkeypatch.setattr("serving.gateway.gateway.USAGE_FLUSH_S", 3600.0)
+    monkeypatch.setattr("serving.worker.streams.CONTENDED_STALL_S", 60.0)
+    async with gateway() as harness:
+        harness.publish_model()
+        harness.publish_replicas(harness.address())
+        yield harness
+
+
+@pytest.fixture
+async def text() -> AsyncIterator[Harness]:
+    """A gateway in front of a text model that streams word by word."""
+    async with gateway() as harness:
+        harness.publish_model("poet", version_id="mv_poet", inputs=TEXT, outputs=TEXT_OUT)
+        harness.publish_replicas(harness.address(), model="poet", version_id="mv_poet")
+        engine = EchoEngine(chunks=1000, is_text=True)
+        async with EchoWorker(harness.address(), engine, replica_id="rep_0", version_id="mv_poet"):
+            await harness.until_ready("mv_poet")
             yield harness
 
 
