@@ -20,11 +20,17 @@ _MINUTES = _DELETE.format(table="tenants_usageminute", period="minute")
 _HOURS = _DELETE.format(table="tenants_usagehour", period="hour")
 
 
+def kept_since(period: str, now: datetime) -> datetime:
+    """The moment from which on every row of a `period` (`minute` or `hour`) is still there."""
+    days = settings.USAGE_MINUTES_KEPT_DAYS if period == "minute" else settings.USAGE_HOURS_KEPT_DAYS
+    return _cutoff(now, days)
+
+
 def prune_usage(now: datetime) -> dict[str, int]:
     """Delete minutes and hours that are older than the settings keep them; returns how many of each."""
     return {
-        "usage_minutes": _delete(_MINUTES, _cutoff(now, settings.USAGE_MINUTES_KEPT_DAYS)),
-        "usage_hours": _delete(_HOURS, _cutoff(now, settings.USAGE_HOURS_KEPT_DAYS)),
+        "usage_minutes": _delete(_MINUTES, kept_since("minute", now)),
+        "usage_hours": _delete(_HOURS, kept_since("hour", now)),
     }
 
 

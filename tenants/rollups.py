@@ -121,6 +121,11 @@ def hold_zones(tenant_ids: Collection[str]) -> dict[str, ZoneInfo]:
     return {tenant_id: zone(found.get(tenant_id, UTC_NAME)) for tenant_id in tenant_ids}
 
 
+def hold_ledger(cursor: Any, tenant_id: str) -> None:
+    """Nothing is added to the tenant's ledger until the transaction ends."""
+    cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_SPACE, tenant_id])
+
+
 def add_rollups(cursor: Any, minutes: Iterable[Row], zones: Mapping[str, ZoneInfo]) -> None:
     """Add ledger rows of minutes to their hours and days."""
     listed = list(minutes)
@@ -157,7 +162,7 @@ def recut(tenant_id: str) -> bool:
     Days older than the minutes that are kept stay as they were cut. No unit is lost or counted twice.
     """
     with tenant_scope(tenant_id), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_SPACE, tenant_id])
+        hold_ledger(cursor, tenant_id)
         tenant = Tenant.objects.filter(pk=tenant_id).exclude(usage_zone=F("time_zone")).first()
         if tenant is None:
             return False
