@@ -31,6 +31,11 @@ app.conf.beat_schedule = {
         "schedule": crontab(hour=3, minute=17),
         "options": {"expires": 3600.0},
     },
+    "stream the audit trail": {
+        "task": "console.tasks.stream_audit_trail",
+        "schedule": 5.0,
+        "options": {"expires": 5.0},
+    },
     "resume audit work": {
         "task": "console.tasks.resume_audit_work",
         "schedule": 60.0,

@@ -22,6 +22,8 @@ AUDIT_KEY = os.environ.get("TIDEGATE_AUDIT_KEY", "").encode()
 """Secret from which the Ed25519 key is made that signs the audit trail's checkpoints; empty signs nothing."""
 AUDIT_TRUSTED_KEYS = [k for k in os.environ.get("TIDEGATE_AUDIT_TRUSTED_KEYS", "").split(",") if k]
 """Public keys of retired signing keys, in hex: what they signed stays proven."""
+AUDIT_SYSLOG = os.environ.get("TIDEGATE_AUDIT_SYSLOG", "")
+"""`tcp://host:port` or `tls://host:port` of a syslog server that gets every audit event; none by default."""
 ALLOWED_HOSTS = os.environ.get("TIDEGATE_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [o for o in os.environ.get("TIDEGATE_TRUSTED_ORIGINS", "").split(",") if o]
 

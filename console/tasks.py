@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from celery import shared_task
+from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
@@ -11,7 +12,7 @@ from console.celery import app
 from console.sessions import drop_ended
 from serving.control import expiry
 from serving.control.task_outbox import TaskOutbox, dispatch_due
-from tenants.trail import checkpoints, exports, verifications
+from tenants.trail import checkpoints, exports, syslog, verifications
 
 
 @shared_task
@@ -50,6 +51,11 @@ def verify_audit_trail_daily() -> bool:
 @shared_task
 def export_audit_trail(export_id: str) -> bool:
     return exports.run_export(export_id, timezone.now())
+
+
+@shared_task
+def stream_audit_trail() -> int:
+    return syslog.stream(settings.AUDIT_SYSLOG)
 
 
 @shared_task

@@ -27,6 +27,7 @@ from tenants.scoping import TenantScopedManager
 from tenants.trail.models import AuditCheckpoint as AuditCheckpoint
 from tenants.trail.models import AuditExport as AuditExport
 from tenants.trail.models import AuditLink as AuditLink
+from tenants.trail.models import AuditSinkCursor as AuditSinkCursor
 from tenants.trail.models import AuditVerification as AuditVerification
 from tenants.usage_rows import UsageDay as UsageDay
 from tenants.usage_rows import UsageHour as UsageHour

@@ -163,3 +163,21 @@ class AuditVerification(models.Model):
     @property
     def is_active(self) -> bool:
         return self.state != "done"
+
+
+class AuditSinkCursor(models.Model):
+    """How far events of one chain were handed to one sink. Hashes and positions only, no tenant's data."""
+
+    sink = models.CharField(max_length=300)
+    """Address of the sink: another one begins from the first event."""
+    chain = models.CharField(max_length=20)
+    position = models.BigIntegerField(default=0)
+
+    class Meta:
+        app_label = "tenants"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["sink", "chain"], name="audit_sink_one_cursor_per_chain"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.sink} {self.chain} {self.position}"

@@ -20,6 +20,12 @@ WHERE (l.chain, l.position) > (%s, %s) {{condition}}
 ORDER BY l.chain, l.position LIMIT %s
 """  # noqa: S608 - made of constants
 
+_NEXT = f"""
+SELECT {", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())}, l.chain, l.prev_hash, l.hash
+FROM tenants_auditlink l JOIN tenants_auditevent e ON e.seq = l.event_seq
+WHERE l.chain = %s AND l.position > %s ORDER BY l.position LIMIT %s
+"""  # noqa: S608 - made of constants
+
 
 def pages(events: QuerySet[AuditEvent]) -> Iterator[list[Row]]:
     """Chain after chain, in the order of positions. Events that were appended meanwhile may be among them."""
@@ -36,3 +42,11 @@ def pages(events: QuerySet[AuditEvent]) -> Iterator[list[Row]]:
         if len(page) < PAGE_ROWS:
             return
         chain, position = page[-1]["chain"], page[-1]["position"]
+
+
+def after(chain: str, position: int, limit: int) -> list[Row]:
+    """The next events of one chain."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT, [chain, position, limit])
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
