@@ -151,6 +151,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("sessions/<str:session_id>/end", sessions.end, name="session_end"),
     path("members/<str:member_id>/role", members.edit, name="member_edit"),
     path("members/<str:member_id>/remove", members.remove, name="member_remove"),
+    path("keys/<str:key_id>/roll", keys.roll, name="key_roll"),
     path("keys/<str:key_id>/revoke", keys.revoke, name="key_revoke"),
     path("profiles/", include(_profiles)),
     path("bindings/<str:binding_id>/unbind", profiles.unbind, name="binding_unbind"),

@@ -56,6 +56,8 @@ class KeyEntry(Frozen, frozen=True, tag="key"):
     models: tuple[str, ...] | None = None
     """Names of the models this key may use; None allows every model granted to the tenant."""
     expires_at: float | None = None
+    networks: tuple[str, ...] | None = None
+    """Where it may be used from (`192.0.2.0/24`, `2001:db8::/32`); None allows every address."""
 
 
 class TensorSpec(Frozen, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
@@ -37,6 +38,8 @@ class Runtime:
     """While Valkey is away: each gateway grants its part of a quota, or (False) refuses whom one binds."""
     batch_min_share: float = 0.05
     """Part of each device's time that waiting work of the `batch` class gets, whatever waits above it."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks of proxies whose `x-forwarded-for` says where a client is; of all others it is ignored."""
     has_hot_routes: bool = True
     """False serves every request by plain ASGI: slower, for comparison and for doubt."""
 
@@ -57,6 +60,7 @@ def read(environ: Mapping[str, str] = os.environ, *, needs_pepper: bool = True) 
         valkey_url=environ.get("VALKEY_URL") or None,
         key_pepper=pepper.encode(),
         host=environ.get("TIDEGATE_HOST") or os.uname().nodename,
+        trusted_proxies=_networks(environ, "TIDEGATE_TRUSTED_PROXIES"),
         gateway_host=environ.get("TIDEGATE_GATEWAY_HOST", "127.0.0.1"),
         gateway_port=_integer(environ, "TIDEGATE_GATEWAY_PORT", 8001),
         poll_interval_s=_integer(environ, "TIDEGATE_POLL_INTERVAL_MS", 250) / 1000,
@@ -94,3 +98,13 @@ def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]) -> 
     if text not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, not {text!r}")
     return text
+
+
+def _networks(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    found = tuple(each.strip() for each in environ.get(name, "").split(",") if each.strip())
+    for each in found:
+        try:
+            ip_network(each)
+        except ValueError:
+            raise ValueError(f"{name}: {each!r} is no network such as 10.0.0.0/8") from None
+    return found

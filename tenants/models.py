@@ -5,6 +5,8 @@ The database keeps the promises that can be said about one row or one pair; `ten
 
 from __future__ import annotations
 
+from datetime import timedelta
+from ipaddress import ip_address, ip_network
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser
@@ -42,6 +44,7 @@ RESERVED_SLUGS = frozenset({
     "tenant", "tenants", "tidegate", "v1", "v2",
 })
 # fmt: on
+EXPIRY_WARNING = timedelta(days=14)
 LIMITS = ("max_concurrency", "requests_per_s", "burst")
 EDITABLE = ("name", "time_zone", *LIMITS)
 """Fields of a tenant that change after it was made."""
@@ -188,6 +191,12 @@ class ApiKey(models.Model):
     scopes = ArrayField(models.CharField(max_length=32))
     allowed_models = ArrayField(models.CharField(max_length=100), null=True, blank=True)
     """Names of models; None means every model the tenant was granted."""
+    allowed_networks = ArrayField(models.CharField(max_length=43), null=True, blank=True)
+    """Where it may be used from, as CIDRs; None means everywhere."""
+    replaced_by = models.OneToOneField(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="replaces", editable=False
+    )
+    """The key it was rolled to; it works beside that one until `expires_at`."""
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -214,7 +223,7 @@ class ApiKey(models.Model):
             models.CheckConstraint(name="apikey_has_a_scope", condition=Q(scopes__len__gte=1)),
             models.UniqueConstraint(
                 fields=["tenant", "name"],
-                condition=Q(revoked_at__isnull=True),
+                condition=Q(revoked_at__isnull=True, replaced_by__isnull=True),
                 name="apikey_active_name_unique_in_tenant",
                 violation_error_code="field:name",
                 violation_error_message="Another key of this tenant has this name.",
@@ -237,6 +246,21 @@ class ApiKey(models.Model):
         if self.expires_at is not None and self.expires_at <= timezone.now():
             return "expired"
         return "active"
+
+    @property
+    def expires_soon(self) -> bool:
+        """Within `EXPIRY_WARNING`, and nothing else was put in its place yet."""
+        if self.expires_at is None or self.replaced_by_id is not None:
+            return False
+        return self.state == "active" and self.expires_at <= timezone.now() + EXPIRY_WARNING
+
+    def may_be_used_from(self, address: str | None) -> bool:
+        """Whether its networks hold the address; an unknown address is in none."""
+        if self.allowed_networks is None:
+            return True
+        return address is not None and any(
+            ip_address(address) in ip_network(network) for network in self.allowed_networks
+        )
 
 
 class AuditEvent(models.Model):

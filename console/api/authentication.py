@@ -31,7 +31,10 @@ class ByKey(BaseAuthentication):
         key = _key_of(token)
         if key is None:
             raise exceptions.NotAuthenticated("This API key is unknown, revoked or expired.")
-        request._request.actor = Actor.of_key(key, request._request)  # type: ignore[attr-defined]
+        actor = Actor.of_key(key, request._request)
+        if not key.may_be_used_from(actor.ip):
+            raise exceptions.PermissionDenied("This API key may not be used from this address.")
+        request._request.actor = actor  # type: ignore[attr-defined]
         return AnonymousUser(), key
 
     def authenticate_header(self, request: Request) -> str:

@@ -14,7 +14,7 @@ from console.api.readable import readable
 from console.api.schema import Page, listed, made, shown
 from console.api.views import ApiView
 from tenants.access import access_key, access_tenant
-from tenants.actions.keys import MAX_ALLOWED_MODELS, create_key, revoke_key
+from tenants.actions.keys import MAX_ALLOWED_MODELS, MAX_NETWORKS, create_key, revoke_key
 from tenants.models import ApiKey
 from tenants.roles import KEY_SCOPES, Right
 
@@ -30,6 +30,7 @@ class KeyDocument(Document):
     display = serializers.CharField(help_text="What may be shown of the token.")
     scopes = serializers.ListField(child=serializers.CharField())
     allowed_models = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    allowed_networks = serializers.ListField(child=serializers.CharField(), allow_null=True)
     state = serializers.ChoiceField(choices=STATES)
     expires_at = Moment(allow_null=True)
     revoked_at = Moment(allow_null=True)
@@ -61,6 +62,14 @@ class KeyBody(Body):
         min_length=1,
         max_length=MAX_ALLOWED_MODELS,
         help_text="Names of models; absent or null allows every model of the tenant.",
+    )
+    allowed_networks = serializers.ListField(
+        child=Text(max_length=43),
+        allow_null=True,
+        required=False,
+        min_length=1,
+        max_length=MAX_NETWORKS,
+        help_text="CIDRs such as 192.0.2.0/24; absent or null allows every address.",
     )
     expires_at = Moment(allow_null=True, required=False)
 

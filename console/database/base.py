@@ -86,7 +86,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
             cursor = ScopedServerSideCursor(
                 self.connection, name=name, scrollable=False, withhold=self.connection.autocommit
             )
-        cursor.told = self.told
+        if self.alias != NO_DB_ALIAS:  # databases are made and dropped by statements that go alone
+            cursor.told = self.told
         return cursor
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -17,9 +17,10 @@ from console.pages.forms import ActionForm, ConfirmForm
 from console.pages.snippets import answering_version, curl_for
 from console.requests import ConsoleRequest
 from serving.control.catalog.access import visible_models
+from serving.control.catalog.models import Model
 from tenants.access import access_key, access_tenant_by_slug
-from tenants.actions.keys import create_key, revoke_key
-from tenants.models import Tenant
+from tenants.actions.keys import create_key, revoke_key, roll_key
+from tenants.models import ApiKey, Tenant
 from tenants.roles import KEY_SCOPES, Right, Rights, can_give_scope
 
 EXPIRIES = {
@@ -27,6 +28,13 @@ EXPIRIES = {
     "30": gettext_lazy("In 30 days"),
     "90": gettext_lazy("In 90 days"),
     "365": gettext_lazy("In a year"),
+}
+OVERLAPS = {
+    "0": gettext_lazy("No longer"),
+    "1": gettext_lazy("One hour more"),
+    "24": gettext_lazy("A day more"),
+    "168": gettext_lazy("A week more"),
+    "720": gettext_lazy("30 days more"),
 }
 # KEY_SCOPES' sentences, where those who translate find them.
 SCOPES = {
@@ -59,6 +67,13 @@ class KeyForm(ActionForm):
         widget=forms.CheckboxSelectMultiple,
         help_text=gettext_lazy("None ticked: every model the tenant may use, now and later."),
     )
+    allowed_networks = forms.CharField(
+        label=gettext_lazy("Networks"),
+        required=False,
+        max_length=2500,
+        widget=forms.Textarea(attrs={"rows": 2, "placeholder": "192.0.2.0/24"}),
+        help_text=gettext_lazy("Where it may be used from, one CIDR a line. Empty: everywhere."),
+    )
     expires = forms.ChoiceField(label=gettext_lazy("Expires"), choices=list(EXPIRIES.items()), initial="90")
 
     def __init__(self, models: list[str], own: Rights, *args: Any, **kwargs: Any) -> None:
@@ -72,10 +87,27 @@ class KeyForm(ActionForm):
 
     def values(self) -> dict[str, Any]:
         typed = dict(self.cleaned_data)
-        days = typed.pop("expires")
-        typed["expires_at"] = None if days == "never" else timezone.now() + timedelta(days=int(days))
+        typed["expires_at"] = _moment(typed.pop("expires"))
+        typed["allowed_networks"] = typed["allowed_networks"].split() or None
         typed["allowed_models"] = typed.get("allowed_models") or None
         return typed
+
+
+class RollForm(ActionForm):
+    overlap = forms.ChoiceField(
+        label=gettext_lazy("The old key works for"), choices=list(OVERLAPS.items()), initial="24"
+    )
+    expires = forms.ChoiceField(
+        label=gettext_lazy("The new key expires"), choices=list(EXPIRIES.items()), initial="90"
+    )
+
+    def values(self) -> dict[str, Any]:
+        typed = self.cleaned_data
+        return {"overlap": timedelta(hours=int(typed["overlap"])), "expires_at": _moment(typed["expires"])}
+
+
+def _moment(days: str) -> datetime | None:
+    return None if days == "never" else timezone.now() + timedelta(days=int(days))
 
 
 @page("tenants", FORM)
@@ -93,7 +125,10 @@ def create(request: ConsoleRequest, slug: str) -> HttpResponse:
             intro=_("The key is shown once. Only a keyed digest of it is stored."),
         )
         return frame.show(request, form)
-    key, token = made
+    return _shown_once(request, *made, models)
+
+
+def _shown_once(request: ConsoleRequest, key: ApiKey, token: str, models: list[Model]) -> HttpResponse:
     usable = [m for m in models if key.allowed_models is None or m.name in key.allowed_models]
     template = "pages/key_created_dialog.html" if request.htmx else "pages/key_created.html"
     answer = show(
@@ -102,11 +137,29 @@ def create(request: ConsoleRequest, slug: str) -> HttpResponse:
         key=key,
         token=token,
         curl=curl_for(usable[0].name, answering_version(usable[0]), token) if usable else "",
-        tenant=tenant,
-        back=_address(tenant),
+        tenant=key.tenant,
+        back=_address(key.tenant),
     )
     answer.headers["Cache-Control"] = "no-store"
     return answer
+
+
+@page("tenants", FORM)
+def roll(request: ConsoleRequest, key_id: str) -> HttpResponse:
+    key = access_key(request.actor, key_id, Right.MANAGE_KEYS)
+    form = RollForm(request.POST or None)
+    made = attempt(form, roll_key, by=request.actor, key=key)
+    if made is not None:
+        return _shown_once(request, *made, list(visible_models(request.actor, key.tenant_id)))
+    frame = FormPage(
+        title=_("Roll %(name)s") % {"name": key.name},
+        submit=_("Roll"),
+        back=_address(key.tenant),
+        intro=_(
+            "A new key with the same name, scopes, models and networks. Both work until the old one ends."
+        ),
+    )
+    return frame.show(request, form)
 
 
 @page("tenants", FORM)

@@ -18,7 +18,7 @@ from console.pages.forms import ActionForm, ConfirmForm, FigureField
 from console.pages.listing import listing
 from console.pages.promises import promises_of
 from console.requests import ConsoleRequest
-from tenants.access import access_tenant_by_slug, require, visible_tenants
+from tenants.access import access_tenant_by_slug, require, scope_of, visible_tenants
 from tenants.actions.invitations import MAX_OPEN
 from tenants.actions.keys import MAX_ACTIVE_KEYS
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
@@ -112,29 +112,31 @@ class SuspendForm(ConfirmForm):
 
 @page("tenants")
 def index(request: ConsoleRequest) -> HttpResponse:
-    rows = visible_tenants(request.actor).annotate(
-        member_count=Count("memberships", distinct=True),
-        key_count=Count("api_keys", distinct=True, filter=Q(api_keys__revoked_at__isnull=True)),
-    )
-    search = request.GET.get("q", "").strip()[:100]
-    if search:
-        rows = rows.filter(Q(slug__icontains=search) | Q(name__icontains=search))
-    found = listing(
-        request,
-        rows,
-        sorts={
-            "name": "name",
-            "slug": "slug",
-            "members": "member_count",
-            "keys": "key_count",
-            "created": "created_at",
-        },
-        default="name",
-        filters={"q": ""},
-    )
-    return show(
-        request, "pages/tenants.html", listing=found, may_create=request.actor.has(Right.MANAGE_TENANTS)
-    )
+    # Of every tenant in the list, whichever is chosen.
+    with scope_of(request.actor):
+        rows = visible_tenants(request.actor).annotate(
+            member_count=Count("memberships", distinct=True),
+            key_count=Count("api_keys", distinct=True, filter=Q(api_keys__revoked_at__isnull=True)),
+        )
+        search = request.GET.get("q", "").strip()[:100]
+        if search:
+            rows = rows.filter(Q(slug__icontains=search) | Q(name__icontains=search))
+        found = listing(
+            request,
+            rows,
+            sorts={
+                "name": "name",
+                "slug": "slug",
+                "members": "member_count",
+                "keys": "key_count",
+                "created": "created_at",
+            },
+            default="name",
+            filters={"q": ""},
+        )
+        return show(
+            request, "pages/tenants.html", listing=found, may_create=request.actor.has(Right.MANAGE_TENANTS)
+        )
 
 
 @page("tenants", FORM)

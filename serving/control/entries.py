@@ -80,6 +80,7 @@ def _key_entry(row: ApiKey) -> KeyEntry | None:
         scopes=tuple(row.scopes),
         models=None if row.allowed_models is None else tuple(row.allowed_models),
         expires_at=row.expires_at.timestamp() if row.expires_at else None,
+        networks=None if row.allowed_networks is None else tuple(row.allowed_networks),
     )
 
 

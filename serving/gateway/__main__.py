@@ -78,6 +78,7 @@ def _settings(process: Runtime, index: int, count: int) -> GatewaySettings:
         name=f"gateway:{process.host}:{index}",
         state_dir=_state_dir(process.state_dir, index),
         key_pepper=process.key_pepper,
+        trusted_proxies=process.trusted_proxies,
         valkey_url=process.valkey_url,
         poll_interval_s=process.poll_interval_s,
         max_body_bytes=process.max_body_bytes,

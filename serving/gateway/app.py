@@ -140,7 +140,7 @@ class GatewayApp:
 
     def _grant(self, exchange: Exchange) -> Grant:
         exchange.check_headers()
-        return self._inference.grant(exchange.headers)
+        return self._inference.grant(exchange)
 
     async def _list_models(self, exchange: Exchange) -> None:
         grant = self._grant(exchange)

@@ -9,7 +9,9 @@ from hashlib import blake2b
 from hmac import compare_digest
 
 from serving.errors import InvalidApiKey, PermissionRefused, TenantSuspended
+from serving.gateway.addresses import Doorkeeper
 from serving.gateway.snapshot import Grant, Snapshot
+from serving.gateway.visit import Visit
 from tenants.keys import DIGEST_BYTES, parse_token
 
 SCOPE_INFER = "infer"
@@ -18,8 +20,9 @@ _NOBODY = bytes(DIGEST_BYTES)
 
 
 class Authenticator:
-    def __init__(self, snapshot: Snapshot, pepper: bytes) -> None:
+    def __init__(self, snapshot: Snapshot, pepper: bytes, door: Doorkeeper | None = None) -> None:
         self._snapshot = snapshot
+        self._door = door or Doorkeeper()
         # The keyed state is prepared once and copied per request: a third of the cost of keying anew.
         self._keyed = blake2b(key=pepper[:64], digest_size=DIGEST_BYTES)
 
@@ -44,8 +47,15 @@ class Authenticator:
             raise PermissionRefused(f"this API key lacks the scope {SCOPE_INFER!r}")
         return Grant(key, tenant, self._snapshot.generation)
 
+    def admit(self, visit: Visit, now: float) -> Grant:
+        """`authenticate`, and from where: raises `PermissionRefused` for an address the key is not for."""
+        grant = self.authenticate(visit.headers, now)
+        if grant.key.networks is not None:
+            self._door.check(visit, grant.key.networks)
+        return grant
+
     def still_holds(self, grant: Grant, now: float) -> bool:
-        """Whether `authenticate` would give the same grant to the same headers; else it has to be asked."""
+        """Whether `admit` would give the same grant to the same headers on the same connection."""
         expires_at = grant.key.expires_at
         is_expired = expires_at is not None and expires_at <= now
         return grant.generation == self._snapshot.generation and not is_expired

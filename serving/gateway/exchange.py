@@ -80,6 +80,11 @@ class Exchange(Visit):
         return bool(getattr(getattr(self._send, "__self__", None), "disconnected", False))
 
     @property
+    def peer(self) -> str | None:
+        client = self.scope.get("client")
+        return client[0] if client else None
+
+    @property
     def is_local(self) -> bool:
         """Whether the client is on this machine: a loopback address or a unix socket."""
         client = self.scope.get("client")

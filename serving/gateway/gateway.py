@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from serving.contract import ConfigChange
+from serving.gateway.addresses import Doorkeeper
 from serving.gateway.amendments import Amendments
 from serving.gateway.app import GatewayApp
 from serving.gateway.auth import Authenticator
@@ -54,6 +55,8 @@ class GatewaySettings:
     """Answers kept in Valkey for repetition, all tenants together."""
     quotas_fail_open: bool = True
     """What quotas do while Valkey is away: let this gateway's part of them pass, or nothing."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks whose word about a client's address is taken."""
     count: int = 1
     """Gateways that share the tenants' traffic: each grants its part of the limits."""
     has_hot_routes: bool = True
@@ -75,7 +78,7 @@ class Gateway:
         self._frames = FramePublisher(self._metrics, settings.name, settings.valkey_url)
         self._quotas = Quotas(_keeper(settings), self._snapshot.prices)
         self.inference = Inference(
-            Authenticator(self._snapshot, settings.key_pepper),
+            Authenticator(self._snapshot, settings.key_pepper, Doorkeeper(settings.trusted_proxies)),
             self._router,
             self._tokenisers,
             self._metrics,

@@ -91,6 +91,11 @@ class HotRequest(Visit):
         self.more_body = True
         self.response_complete = False
 
+    @property
+    def peer(self) -> str | None:
+        client = self.connection.client
+        return client[0] if client else None
+
     def lose(self) -> None:
         """The client is gone."""
         self.hot.lose(self)

@@ -132,7 +132,7 @@ class Inference:
         visit.endpoint = endpoint
         if self.is_draining:
             raise Draining("this gateway is shutting down", retry_after_s=1.0)
-        grant = visit.grant = self.grant(visit.headers)
+        grant = visit.grant = self.grant(visit)
         visit.tenant_id = grant.tenant.id
         if self.spans is not None:
             self.spans.choose(visit)
@@ -147,9 +147,9 @@ class Inference:
             self.spans.choose(visit)
         return True
 
-    def grant(self, headers: dict[bytes, bytes]) -> Grant:
+    def grant(self, visit: Visit) -> Grant:
         """Who asks, also while draining. Raises as `Authenticator.authenticate`."""
-        return self._authenticator.authenticate(headers, time.time())
+        return self._authenticator.admit(visit, time.time())
 
     def route(self, visit: Visit, grant: Grant, name: str, pin: str | None) -> Lane:
         """Raises as `Router.lane`."""

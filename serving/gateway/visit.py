@@ -93,6 +93,11 @@ class Visit:
         """Whether a span is owed."""
 
     @property
+    def peer(self) -> str | None:
+        """The address the connection came from; None behind a unix socket."""
+        raise NotImplementedError
+
+    @property
     def has_begun(self) -> bool:
         """Whether the client has a part of a streamed answer: nothing else may answer any more."""
         return self.stream is not None and self.stream.has_begun

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from ipaddress import ip_network
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -24,6 +26,8 @@ from tenants.scoping import tenant_scope
 from tenants.validation import save_valid
 
 MAX_ALLOWED_MODELS = 100
+MAX_NETWORKS = 50
+MAX_OVERLAP = timedelta(days=90)
 MAX_ACTIVE_KEYS = 200
 """Of one tenant: every gateway holds every active key, and a page lists them all."""
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -37,6 +41,7 @@ def create_key(
     name: str,
     scopes: Iterable[str] = ("infer",),
     allowed_models: Sequence[str] | None = None,
+    allowed_networks: Sequence[str] | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
     """Returns the key and its token; the token exists nowhere else and cannot be shown again.
@@ -46,28 +51,91 @@ def create_key(
     require(by, Right.MANAGE_KEYS, tenant.pk)
     wanted = sorted(set(scopes))
     models = None if allowed_models is None else sorted(set(allowed_models))
-    _check(wanted, models, expires_at)
+    networks = None if allowed_networks is None else sorted(set(allowed_networks))
+    _check(wanted, models, networks, expires_at)
     _check_scopes_are_own(by, tenant, wanted)
     _leave_room(tenant)
+    key, token = _new_key(
+        by,
+        tenant,
+        name=name,
+        scopes=wanted,
+        allowed_models=models,
+        allowed_networks=networks,
+        expires_at=expires_at,
+    )
+    save_valid(key)
+    record(by=by, action="key.created", target=key, after=_facts(key), tenant=tenant)
+    announce("key", key.pk)
+    return key, token
+
+
+def _new_key(by: Actor, tenant: Tenant, **values: Any) -> tuple[ApiKey, str]:
     fresh = new_token()
     key = ApiKey(
         id=fresh.id,
         tenant=tenant,
-        name=name,
         prefix=fresh.prefix,
         last_four=fresh.last_four,
         digest=digest_secret(fresh.secret, settings.KEY_PEPPER),
-        scopes=wanted,
-        allowed_models=models,
-        expires_at=expires_at,
         created_by=by.name,
         creator_id=by.person_id,
+        **values,
     )
-    save_valid(key)
-    after = {"name": name, "scopes": wanted, "allowed_models": models, "expires_at": expires_at}
-    record(by=by, action="key.created", target=key, after=after, tenant=tenant)
-    announce("key", key.pk)
     return key, fresh.token
+
+
+def _facts(key: ApiKey) -> dict[str, Any]:
+    names = ("name", "scopes", "allowed_models", "allowed_networks", "expires_at")
+    return {name: getattr(key, name) for name in names}
+
+
+@transaction.atomic
+def roll_key(
+    *, by: Actor, key: ApiKey, overlap: timedelta, expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """A new key of the same name, scopes, models and networks; the old one works until `overlap` has passed.
+
+    Returns the new key and its token, shown once. Raises `Conflict` for a key that is revoked, expired or rolled
+    already, `Invalid` for an overlap beyond `MAX_OVERLAP` or scopes above the actor's own: the new key answers
+    to whoever rolled it.
+    """
+    require(by, Right.MANAGE_KEYS, key.tenant_id)
+    tenant = lock_tenant(key.tenant)
+    with tenant_scope(key.tenant_id):
+        old = ApiKey.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=key.pk)
+    _check_roll(by, old, overlap, expires_at)
+    _leave_room(tenant)
+    now = timezone.now()
+    values = _facts(old) | {"expires_at": expires_at}
+    fresh, token = _new_key(by, tenant, **values)
+    before = {"expires_at": old.expires_at}
+    old.expires_at = min(now + overlap, old.expires_at or now + overlap)
+    with tenant_scope(tenant.pk):
+        # The old one leaves its name before the new one takes it; the link is checked at the end.
+        ApiKey.objects.filter(pk=old.pk).update(replaced_by_id=fresh.pk, expires_at=old.expires_at)
+    save_valid(fresh)
+    after = {"expires_at": old.expires_at, "replaced_by": fresh.pk}
+    record(by=by, action="key.rolled", target=old, before=before, after=after, tenant=tenant)
+    record(
+        by=by, action="key.created", target=fresh, after=_facts(fresh) | {"replaces": old.pk}, tenant=tenant
+    )
+    announce("key", old.pk)
+    announce("key", fresh.pk)
+    return fresh, token
+
+
+def _check_roll(by: Actor, old: ApiKey, overlap: timedelta, expires_at: datetime | None) -> None:
+    if old.state != "active":
+        raise Conflict(f"The key is {old.state}; make a new one.")
+    if old.replaced_by_id is not None:
+        raise Conflict("The key was rolled already; it ends by itself.")
+    if not timedelta(0) <= overlap <= MAX_OVERLAP:
+        raise Invalid({"overlap": f"Between nothing and {MAX_OVERLAP.days} days."})
+    wrong = _wrong_expiry(expires_at)
+    if wrong:
+        raise Invalid({"expires_at": wrong})
+    _check_scopes_are_own(by, old.tenant, list(old.scopes))
 
 
 @transaction.atomic
@@ -102,8 +170,11 @@ def _leave_room(tenant: Tenant) -> None:
         raise Conflict(f"The tenant has {active} active keys. Revoke those that nothing uses any more.")
 
 
-def _check(scopes: list[str], models: list[str] | None, expires_at: datetime | None) -> None:
+def _check(
+    scopes: list[str], models: list[str] | None, networks: list[str] | None, expires_at: datetime | None
+) -> None:
     errors = {
+        "allowed_networks": _wrong_networks(networks),
         "scopes": _wrong_scopes(scopes),
         "allowed_models": _wrong_models(models),
         "expires_at": _wrong_expiry(expires_at),
@@ -137,6 +208,24 @@ def _wrong_models(models: list[str] | None) -> str:
         return f"At most {MAX_ALLOWED_MODELS} models."
     wrong = [name for name in models if not _MODEL_NAME.fullmatch(name)]
     return f"Not a model's name: {', '.join(wrong)}." if wrong else ""
+
+
+def _wrong_networks(networks: list[str] | None) -> str:
+    if networks is None:
+        return ""
+    if not networks:
+        return "Name at least one network, or leave it out to allow every address."
+    if len(networks) > MAX_NETWORKS:
+        return f"At most {MAX_NETWORKS} networks."
+    wrong = [network for network in networks if not _is_network(network)]
+    return f"Not a network such as 192.0.2.0/24: {', '.join(wrong)[:200]}." if wrong else ""
+
+
+def _is_network(text: str) -> bool:
+    try:
+        return "%" not in text and bool(ip_network(text))
+    except ValueError:
+        return False
 
 
 def _wrong_expiry(expires_at: datetime | None) -> str:

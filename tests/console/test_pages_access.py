@@ -200,6 +200,7 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "member_edit": (member, "get", (200, 200, 403, 404)),
     "member_remove": (member, "get", (200, 200, 403, 404)),
     "key_create": (tenant, "get", (200, 200, 403, 404)),
+    "key_roll": (key, "get", (200, 200, 403, 404)),
     "key_revoke": (key, "get", (200, 200, 403, 404)),
     "profiles": (nothing, "get", (200, 200, 200, 200)),
     "profile_create": (nothing, "get", (200, 403, 403, 403)),

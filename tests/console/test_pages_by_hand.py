@@ -281,3 +281,25 @@ def test_a_fallback_is_chosen_from_what_fits_and_shown_to_operators_only(world: 
 def test_every_option_of_every_engine_has_a_name_for_people() -> None:
     named = {option.name for options in BY_ENGINE.values() for option in options}
     assert named <= OPTION_WORDS.keys()
+
+
+def test_a_key_is_rolled_in_one_dialog_and_shown_once(world: World) -> None:
+    made = post(world.client("owner"), "key_roll", world.key.pk, overlap="24", expires="90")
+    assert made.status_code == 200
+    page = made.content.decode()
+    [token] = set(re.findall(r"tg_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", page))
+    assert made["Cache-Control"] == "no-store"
+    listed = world.client("owner").get(reverse("tenant", args=["acme"])).content.decode()
+    assert "rolled: its successor works beside it" in listed
+    assert token.split("_", 2)[2] not in listed
+    again = post(world.client("owner"), "key_roll", world.key.pk, overlap="24", expires="90")
+    assert "rolled already" in again.content.decode()
+
+
+def test_a_key_is_bound_to_networks_in_its_dialog(world: World) -> None:
+    given = {"name": "office", "scopes": ["infer"], "expires": "30"}
+    wrong = post(world.client("owner"), "key_create", "acme", **given, allowed_networks="192.0.2.0/24 x")
+    assert "Not a network" in wrong.content.decode()
+    post(world.client("owner"), "key_create", "acme", **given, allowed_networks="192.0.2.0/24\n2001:db8::/32")
+    listed = world.client("owner").get(reverse("tenant", args=["acme"])).content.decode()
+    assert "from 192.0.2.0/24, 2001:db8::/32" in listed

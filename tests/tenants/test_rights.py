@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable
+from datetime import timedelta
 from importlib import import_module
 from types import FunctionType
 from typing import Any
@@ -143,6 +144,10 @@ ACTIONS: dict[str, tuple[Callable[[Cast, Actor], Any], frozenset[str]]] = {
     ),
     "create_key": (
         lambda team, by: keys.create_key(by=by, tenant=team.tenant, name="new"),
+        frozenset({"operator", "owner", "admin", "developer"}),
+    ),
+    "roll_key": (
+        lambda team, by: keys.roll_key(by=by, key=_key(team), overlap=timedelta(days=1)),
         frozenset({"operator", "owner", "admin", "developer"}),
     ),
     "revoke_key": (

@@ -265,3 +265,9 @@ def test_a_tenant_made_by_an_operator_who_looks_at_another_gets_its_rows(filled:
         key, _ = create_key(by=SYSTEM, tenant=fresh, name="ci")
     with tenant_scope(fresh.pk):
         assert ApiKey.objects.get() == key
+
+
+def test_statements_that_make_databases_go_alone_in_any_scope(db: None) -> None:
+    with all_tenants("a test"), connection._nodb_cursor() as cursor:
+        cursor.execute("SELECT current_setting('tidegate.tenants', true)")
+        assert cursor.fetchone()[0] in (None, "")

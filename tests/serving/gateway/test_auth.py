@@ -137,3 +137,18 @@ async def test_a_duplicate_key_header_is_refused(echo: Harness) -> None:
     headers = [("authorization", f"Bearer {echo.token}"), ("authorization", "Bearer other")]
     response = await echo.client.get("/v1/models", headers=headers)
     assert response.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("networks", "status"), [(("192.0.2.0/24",), 403), (("127.0.0.0/8", "::1/128"), 200)]
+)
+async def test_a_key_is_let_in_from_its_networks_only(
+    echo: Harness, networks: tuple[str, ...], status: int
+) -> None:
+    token = echo.publish_key(networks=networks)
+    await echo.gateway.follower.poll()
+    for _ in range(2):  # the second head is a known one
+        answer = await echo.infer(authorization=f"Bearer {token}")
+        assert answer.status_code == status
+        if status == 403:
+            assert answer.json()["code"] == "permission_denied"

@@ -1,0 +1,77 @@
+"""From where a key is used: the socket's address, or what a trusted proxy says it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.errors import PermissionRefused
+from serving.gateway.addresses import Doorkeeper
+from serving.gateway.visit import RequestIds, Visit
+
+NETWORKS = ("192.0.2.0/24", "2001:db8::/32")
+PROXIES = ("10.0.0.0/8", "fd00::/8")
+
+
+class _From(Visit):
+    def __init__(self, peer: str | None, headers: dict[bytes, bytes]) -> None:
+        super().__init__(headers, RequestIds())
+        self._peer = peer
+
+    @property
+    def peer(self) -> str | None:
+        return self._peer
+
+
+def _is_let_in(peer: str | None, forwarded: bytes | None = None, proxies: tuple[str, ...] = ()) -> bool:
+    headers = {} if forwarded is None else {b"x-forwarded-for": forwarded}
+    try:
+        Doorkeeper(proxies).check(_From(peer, headers), NETWORKS)
+    except PermissionRefused:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_let_in"),
+    [
+        ("192.0.2.1", True),
+        ("192.0.3.1", False),
+        ("::ffff:192.0.2.1", True),
+        ("2001:db8::5", True),
+        ("2001:db9::5", False),
+        ("testclient", False),
+        (None, False),
+    ],
+)
+def test_the_sockets_address_decides(peer: str | None, is_let_in: bool) -> None:
+    assert _is_let_in(peer) is is_let_in
+
+
+@pytest.mark.parametrize("forwarded", [b"192.0.2.1", b"192.0.2.1, 10.0.0.2"])
+def test_what_anybody_else_says_about_the_address_is_ignored(forwarded: bytes) -> None:
+    assert not _is_let_in("203.0.113.9", forwarded)
+    assert not _is_let_in("203.0.113.9", forwarded, PROXIES)
+    assert not _is_let_in("10.0.0.1", forwarded)
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "is_let_in"),
+    [
+        (b"192.0.2.1", True),
+        (b"192.0.2.1, 10.0.0.2", True),
+        (b"192.0.2.1, 203.0.113.9", False),
+        (b"203.0.113.9, 192.0.2.1,fd00::1", True),
+        (b"10.0.0.5", False),
+        (b"", False),
+        (b"192.0.2.1, nonsense", False),
+        (b"\xff", False),
+        (b"192.0.2.1," * 400, False),
+    ],
+)
+def test_of_a_trusted_proxy_the_last_stranger_in_the_list_counts(forwarded: bytes, is_let_in: bool) -> None:
+    assert _is_let_in("10.0.0.1", forwarded, PROXIES) is is_let_in
+
+
+def test_what_is_no_network_is_refused_at_the_start() -> None:
+    with pytest.raises(ValueError, match="nonsense"):
+        Doorkeeper(["nonsense"])
