@@ -19,7 +19,11 @@ def refused(holding: Holding, amount: int, now: float) -> DataPlaneError:
     reset_s = holding.reset_s(now, amount)
     if limit.kind == BUDGET:
         numbers["reset_s"] = math.ceil(reset_s)
-        message = "the budget {quota} has {used:g} of {limit:g} used and {reserved:g} reserved"
+        numbers["needed"] = limit.shown(amount)
+        message = (
+            "the budget {quota} has {used:g} of {limit:g} used and {reserved:g} reserved;"
+            " this request may take {needed:g}"
+        )
         return QuotaExhausted(message.format(**numbers), retry_after_s=reset_s, numbers=numbers)
     if limit.kind == RATE:
         numbers |= {"burst": limit.shown(limit.size), "reset_s": round(reset_s, 3)}

@@ -88,6 +88,7 @@ async def test_a_refusal_names_the_limit_and_how_it_stands() -> None:
         0,
         1,
     )
+    assert numbers["needed"] == 1
     assert 0 < numbers["reset_s"] <= 25 * 3600
     assert int(refused.headers["retry-after"]) == numbers["reset_s"]
     assert "reset_s" not in body["error"] and "requests-per-day" in body["error"]
