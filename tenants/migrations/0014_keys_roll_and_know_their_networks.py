@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenants", "0012_organisations"),
+        ("tenants", "0013_audit_sink_cursors"),
     ]
 
     operations = [
