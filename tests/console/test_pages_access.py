@@ -16,6 +16,7 @@ from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
 from tenants.actions.invitations import invite
+from tenants.actions.members import remove_member
 from tenants.actions.organisations import create_organisation
 from tenants.models import AuditEvent, Tenant
 from tenants.organisations import Organisation, OrganisationAdmin
@@ -303,3 +304,13 @@ def _names(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterat
 
 def _without_request_id(content: bytes) -> bytes:
     return b"".join(line for line in content.splitlines() if b"req_" not in line)
+
+
+def test_a_member_who_was_removed_reaches_nothing_of_the_tenant_any_more(world: World) -> None:
+    client = world.client("viewer")  # signed in before
+    remove_member(by=SYSTEM, membership=world.cast.members["viewer"])
+    for name, (arguments, method, statuses) in TABLE.items():
+        if arguments is nothing:
+            continue
+        found = getattr(client, method)(reverse(name, args=arguments(world))).status_code
+        assert found == statuses[PEOPLE.index("stranger")], name
