@@ -31,7 +31,7 @@ PROBE_S = 0.5
 """While the store is away it is asked so often whether it is back."""
 MAX_REQUESTS = 512
 WAIT_S = 0.01
-MAX_WAITS = 30
+MAX_WAITS = 100
 """How often a request waits for slack of other gateways: they give it back at their next tick."""
 
 OnKnown = Callable[[Reservation | DataPlaneError], None]
@@ -204,6 +204,8 @@ class QuotaKeeper:
             self._local.clear()
         for holding, ask, view in zip(sent.holdings, sent.batch.asks, verdicts.views, strict=True):
             holding.heard(ask, view, now)
+            if view.is_recalled and holding.slack:
+                self._due.add(holding)  # given back with the next question, which follows at once
         self._answer(sent, verdicts.results, now)
 
     def _answer(self, sent: _Sent, results: list[int], now: float) -> None:
