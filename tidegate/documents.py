@@ -26,6 +26,7 @@ class Key(TypedDict):
     display: str
     scopes: list[str]
     allowed_models: list[str] | None
+    allowed_networks: list[str] | None
     state: str
     expires_at: str | None
     revoked_at: str | None
