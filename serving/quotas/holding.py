@@ -143,6 +143,11 @@ class Holding:
         self.acked = self.spent
         self.slack = 0
 
+    def drop_slack(self) -> None:
+        """The store may have given it to others by now: it goes back with the next message."""
+        if self.slack:
+            self.slack, self.is_dirty = 0, True
+
     def missed(self) -> None:
         """The store did not answer: it is told again."""
         self.is_dirty = True

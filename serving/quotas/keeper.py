@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from time import monotonic
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -27,6 +28,8 @@ TICK_S = 0.05
 RENEW_S = 1.5
 LEASE_MS = 5000
 """What a process held is free again so long after it was last heard of."""
+FRESH_S = 2.0
+"""Slack is used only so long after the last tick, which had the store told of it: well within the lease."""
 PROBE_S = 0.5
 """While the store is away it is asked so often whether it is back."""
 MAX_REQUESTS = 512
@@ -61,6 +64,8 @@ class _Sent(NamedTuple):
     holdings: list[Holding]
     waiting: list[_Waiting]
     batch: Batch
+    at: float
+    """Monotonic seconds."""
 
     @property
     def names(self) -> list[str]:
@@ -84,6 +89,7 @@ class QuotaKeeper:
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._renew_at = 0.0
+        self._fresh_until = 0.0
         self._probe_at = 0.0
         self.is_away = False
         self._was_lost = False
@@ -94,6 +100,9 @@ class QuotaKeeper:
         """What is in hand; None where the store has to be asked (`ask`). Raises a refusal that is known."""
         amounts = [needed[holding.limit.column] for holding in binding]
         pairs = tuple(zip(binding, amounts, strict=True))
+        if monotonic() > self._fresh_until or self.is_away:
+            for holding in binding:
+                holding.drop_slack()
         for holding, amount in pairs:
             if holding.slack < amount and not holding.may_take(amount):
                 if holding.is_used_up(time.time()):
@@ -178,7 +187,7 @@ class QuotaKeeper:
         index = {holding: at for at, holding in enumerate(wanted)}
         asks = [holding.ask(now, amount) for holding, amount in wanted.items()]
         requests = [[(index[h], a) for h, a in zip(r.holdings, r.amounts, strict=True)] for r in waiting]
-        return _Sent(list(wanted), waiting, Batch(self._process, LEASE_MS, asks, requests))
+        return _Sent(list(wanted), waiting, Batch(self._process, LEASE_MS, asks, requests), monotonic())
 
     async def _exchange(self, store: AccountStore, sent: _Sent) -> None:
         try:
@@ -187,7 +196,9 @@ class QuotaKeeper:
             self._lose_store(str(error))
             self._decide_locally(sent)
         else:
-            if verdicts.is_whole:
+            if monotonic() - sent.at > FRESH_S:
+                self._ask_again(sent)
+            elif verdicts.is_whole:
                 self._apply(sent, verdicts)
             else:
                 self._lose_accounts()
@@ -206,7 +217,16 @@ class QuotaKeeper:
             holding.heard(ask, view, now)
             if view.is_recalled and holding.slack:
                 self._due.add(holding)  # given back with the next question, which follows at once
+            if view.extra:  # whatever comes of the request: what is in hand is renewed, or goes back
+                self._active.add(holding)
         self._answer(sent, verdicts.results, now)
+
+    def _ask_again(self, sent: _Sent) -> None:
+        """This process stood still before it read the answer: what that gave may be somebody else's by now."""
+        for holding in sent.holdings:
+            holding.missed()
+        self._active.update(sent.holdings)
+        self._waiting = sent.waiting + self._waiting
 
     def _answer(self, sent: _Sent, results: list[int], now: float) -> None:
         for request, result in zip(sent.waiting, results, strict=True):
@@ -226,10 +246,17 @@ class QuotaKeeper:
     # ------------------------------------------------------------ time
 
     def _start_ticking(self) -> None:
+        self._fresh_until = monotonic() + FRESH_S
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
+    def _drop_slack(self) -> None:
+        for holding in self._active:
+            holding.drop_slack()
+
     def _tick(self) -> None:
-        now = time.monotonic()
+        now = monotonic()
+        if now > self._fresh_until:
+            self._drop_slack()
         is_renewal = now >= self._renew_at
         if is_renewal:
             self._renew_at = now + RENEW_S
@@ -289,9 +316,8 @@ class QuotaKeeper:
 
     def _go_away(self) -> None:
         self.is_away = True
-        self._probe_at = time.monotonic() + PROBE_S
-        for holding in self._active:
-            holding.slack = 0
+        self._probe_at = monotonic() + PROBE_S
+        self._drop_slack()
 
 
 def _hand_over(

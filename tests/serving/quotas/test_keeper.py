@@ -1,0 +1,128 @@
+"""What a gateway does with slack it was given: never more than the store still knows it has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from serving.errors import DataPlaneError, QuotaExhausted, QuotaUnavailable
+from serving.quotas import account, keeper
+from serving.quotas.account import Account, Batch, Verdicts
+from serving.quotas.book import Binding
+from serving.quotas.holding import Holding, Reservation
+from serving.quotas.keeper import LEASE_MS, QuotaKeeper, StoreAway
+from serving.quotas.limits import Amounts
+from tests.serving.gateway.harness import until
+from tests.serving.quotas import rows
+
+ONE = Amounts(1, 1, 1, 1)
+
+
+class Store:
+    """The accounts, in memory."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.is_away = False
+        self.before: list[float] = []
+        """Seconds that go by, one after the other, between an answer and when it is heard."""
+        self.asked = 0
+
+    async def take(self, names: list[str], batch: Batch) -> Verdicts:
+        if self.is_away:
+            raise StoreAway("away")
+        self.asked += 1
+        return account.take(self.accounts, names, batch, int(time.time() * 1000))
+
+    async def close(self) -> None: ...
+
+    def held(self, holding: Holding) -> int:
+        return self.accounts[holding.limit.store_name].held
+
+
+class Clock:
+    """Monotonic time that a test moves on, as for a process that stood still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.behind_s = 0.0
+        monkeypatch.setattr(keeper, "monotonic", lambda: time.monotonic() + self.behind_s)
+
+    def stand_still(self) -> None:
+        self.behind_s += 2 * LEASE_MS / 1000
+
+
+def a_keeper(store: Store, *, fails_open: bool = True) -> QuotaKeeper:
+    return QuotaKeeper(store, "p", fails_open=fails_open, share=1.0)
+
+
+def holdings(*limits: tuple[str, str, int]) -> Binding:
+    return Binding(Holding(rows.limit(resource, window, most)) for resource, window, most in limits)  # type: ignore[arg-type]
+
+
+async def refusal(asked: QuotaKeeper, binding: Binding) -> DataPlaneError:
+    with pytest.raises(DataPlaneError) as found:
+        await asked.reserve(binding, ONE)
+    return found.value
+
+
+async def test_slack_given_beside_a_refusal_goes_back_like_any_other() -> None:
+    store = Store()
+    asked = a_keeper(store)
+    used_up, inside = holdings(("requests", "day", 1), ("concurrency", "", 80))
+    other = a_keeper(store)
+    other._process = "q"
+    (await other.reserve(Binding([used_up]), ONE)).settle(ONE)
+    await until(lambda: store.accounts[used_up.limit.store_name].u == 1)
+    mine = Binding([Holding(used_up.limit), Holding(inside.limit)])
+    assert isinstance(await refusal(asked, mine), QuotaExhausted)
+    assert store.held(inside) > 0
+    await until(lambda: store.held(inside) == 0)
+    assert asked.take(Binding(mine[1:]), ONE) is None
+    await asked.close()
+    await other.close()
+
+
+async def test_who_stood_still_longer_than_a_lease_asks_before_it_uses_slack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, store = Clock(monkeypatch), Store()
+    asked = a_keeper(store)
+    inside = holdings(("concurrency", "", 80))
+    (await asked.reserve(inside, ONE)).release()
+    at_once = asked.take(inside, ONE)
+    assert at_once is not None
+    at_once.release()
+    clock.stand_still()
+    assert asked.take(inside, ONE) is None
+    await asked.close()
+
+
+async def test_an_answer_that_is_older_than_its_lease_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that stood still between the store's answer and its reading: others may have what was given."""
+    clock, store = Clock(monkeypatch), Store()
+    asked = a_keeper(store)
+    known = asyncio.ensure_future(asked.reserve(holdings(("requests", "day", 5)), ONE))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    clock.stand_still()
+    assert isinstance(await known, Reservation)
+    assert store.asked >= 2
+    await asked.close()
+
+
+@pytest.mark.parametrize("fails_open", [True, False])
+async def test_without_the_store_what_comes_free_is_no_slack(fails_open: bool) -> None:
+    store = Store()
+    asked = a_keeper(store, fails_open=fails_open)
+    inside = holdings(("concurrency", "", 8))
+    running = [await asked.reserve(inside, ONE) for _ in range(8)]
+    store.is_away = True
+    await until(lambda: asked.is_away)
+    for each in running:
+        each.release()
+    assert asked.take(inside, ONE) is None
+    if not fails_open:
+        assert isinstance(await refusal(asked, inside), QuotaUnavailable)
+    await asked.close()
