@@ -32,6 +32,13 @@ def part_of(asked: str, size_bytes: int) -> tuple[int, int] | None:
     return (start, end) if start < size_bytes else None
 
 
+def asked_part(request: HttpRequest, size_bytes: int, digest: str) -> tuple[int, int] | None:
+    """`part_of` what the request asks, which is the whole when `If-Range` names another content than `digest`."""
+    etag = f'"{digest}"'
+    asked = request.headers.get("Range", "") if request.headers.get("If-Range", etag) == etag else ""
+    return part_of(asked, size_bytes)
+
+
 def send_file(
     request: HttpRequest, path: Path, *, name: str, media_type: str, digest: str
 ) -> HttpResponseBase:
@@ -43,8 +50,7 @@ def send_file(
     headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
     if etag in request.headers.get("If-None-Match", ""):
         return HttpResponse(status=304, headers=headers)
-    asked = request.headers.get("Range", "") if request.headers.get("If-Range", etag) == etag else ""
-    part = part_of(asked, size_bytes)
+    part = asked_part(request, size_bytes, digest)
     if part is None:
         return HttpResponse(status=416, headers=headers | {"Content-Range": f"bytes */{size_bytes}"})
     start, end = part
@@ -53,7 +59,7 @@ def send_file(
         "Content-Disposition": f'attachment; filename="{name}"',
         "X-Content-Type-Options": "nosniff",
     }
-    if asked and (start, end) != (0, size_bytes):
+    if (start, end) != (0, size_bytes):
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size_bytes}"
     status = 206 if "Content-Range" in headers else 200
     return StreamingHttpResponse(

@@ -16,13 +16,12 @@ from console.api.fields import Document, Moment, Ref
 from console.api.readable import readable
 from console.api.schema import Page, listed, made, shown
 from console.api.views import ApiView
-from console.audit_exports import request_file
-from console.downloads import send_file
+from console.audit_exports import request_file, send_export
 from tenants.access import access_tenant, require
 from tenants.errors import NotFound
 from tenants.models import AuditExport
 from tenants.roles import Right
-from tenants.trail.exports import access_export, file_name, file_of, record_download
+from tenants.trail.exports import access_export
 from tenants.trail.formats import FORMATS
 from tenants.trail.search import Asked
 
@@ -98,13 +97,7 @@ class Content(ApiView):
     def get(self, request: Request, export_id: str) -> HttpResponseBase:
         """The file, or a range of it: a download that broke goes on with `Range`."""
         export = access_export(self.actor, export_id)
-        path = file_of(export)
-        if not _goes_on(request):
-            record_download(by=self.actor, export=export)
-        media_type = FORMATS[export.format].media_type
-        return send_file(
-            request._request, path, name=file_name(export), media_type=media_type, digest=export.sha256
-        )
+        return send_export(request._request, by=self.actor, export=export)
 
 
 class Manifest(ApiView):
@@ -122,9 +115,3 @@ class Manifest(ApiView):
 def access_tenant_to_export(actor: Any, tenant_id: str) -> Any:
     """Whoever exports need not see the tenant's pages: a key with `audit:export` does not."""
     return access_tenant(actor, tenant_id, Right.EXPORT_AUDIT)
-
-
-def _goes_on(request: Request) -> bool:
-    """Whether this is a later part of a download that began before."""
-    asked = request.headers.get("range", "")
-    return asked.startswith("bytes=") and not asked.startswith("bytes=0-")

@@ -75,10 +75,16 @@ def detail(request: ConsoleRequest, event_id: str) -> HttpResponse:
         link=link,
         hash=bytes(link.hash).hex() if link else "",
         crumbs=[(_("Audit"), reverse("audit"))],
-        history=AuditEvent.objects.filter(target_type=event.target_type, target_id=event.target_id).exclude(
-            pk=event.pk
-        )[:10],
+        history=_history(request, event),
     )
+
+
+def _history(request: ConsoleRequest, event: AuditEvent) -> list[AuditEvent]:
+    """What else happened to the same thing, out of trails the person may read; what has no id is no one thing."""
+    if not event.target_id:
+        return []
+    same = _readable(request).filter(target_type=event.target_type, target_id=event.target_id)
+    return list(same.exclude(pk=event.pk)[:10])
 
 
 @page("audit", POST)

@@ -10,15 +10,13 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from console.audit_exports import request_file
-from console.downloads import send_file
+from console.audit_exports import request_file, send_export
 from console.pages.answers import GET, go, page, show
 from console.requests import ConsoleRequest
 from tenants.access import require
 from tenants.errors import Conflict, Invalid
 from tenants.roles import Right
-from tenants.trail.exports import access_export, file_name, file_of, record_download, visible_exports
-from tenants.trail.formats import FORMATS
+from tenants.trail.exports import access_export, file_name, visible_exports
 from tenants.trail.search import Asked
 
 EXPORTS_SHOWN = 8
@@ -35,13 +33,9 @@ def index(request: ConsoleRequest) -> HttpResponse:
 
 @page("audit", GET)
 def download(request: ConsoleRequest, export_id: str) -> HttpResponseBase:
-    """The file, whole or a range of it. Its first byte is an event."""
+    """The file, whole or a range of it."""
     export = access_export(request.actor, export_id)
-    path = file_of(export)
-    if not _goes_on(request):
-        record_download(by=request.actor, export=export)
-    media_type = FORMATS[export.format].media_type
-    return send_file(request, path, name=file_name(export), media_type=media_type, digest=export.sha256)
+    return send_export(request, by=request.actor, export=export)
 
 
 @page("audit", GET)
@@ -78,9 +72,3 @@ def _create(request: ConsoleRequest) -> HttpResponse:
         messages.error(request, error.message)
         return go(request, reverse("audit"))
     return go(request, reverse("audit") + "#exports", _("The export is being written."))
-
-
-def _goes_on(request: ConsoleRequest) -> bool:
-    """Whether this is a later part of a download that began before."""
-    asked = request.headers.get("Range", "")
-    return asked.startswith("bytes=") and not asked.startswith("bytes=0-")

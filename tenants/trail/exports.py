@@ -94,8 +94,13 @@ def file_name(export: AuditExport) -> str:
     return f"tidegate-audit-{export.created_at:%Y%m%d-%H%M%S}-{export.format}-{export.pk}.{extension}"
 
 
-def record_download(*, by: Actor, export: AuditExport) -> None:
-    """Whoever carries events away is in the trail themselves."""
+def record_download(*, by: Actor, export: AuditExport, is_later_part: bool = False) -> None:
+    """Whoever carries events away is in the trail themselves.
+
+    A later part is the rest of a download only for whoever began one: others would have all but the first byte.
+    """
+    if is_later_part and _has_begun(by, export):
+        return
     with transaction.atomic():
         tenant = Tenant.objects.filter(pk=export.tenant_id).first()
         record(
@@ -105,6 +110,12 @@ def record_download(*, by: Actor, export: AuditExport) -> None:
             after={"format": export.format, "rows": export.rows_done, "sha256": export.sha256},
             tenant=tenant,
         )
+
+
+def _has_begun(by: Actor, export: AuditExport) -> bool:
+    with all_tenants("an export of the platform is told in no tenant's chain"):
+        told = AuditEvent.objects.filter(action="audit.exported", target_type="audit_export")
+        return told.filter(target_id=export.pk, actor_type=by.type, actor_id=by.id).exists()
 
 
 # ---------------------------------------------------------------- writing

@@ -7,17 +7,20 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from console import tasks
 from serving.control.task_outbox import TaskOutbox
+from tenants.actions.members import add_member
+from tenants.audit import Target, record
 from tenants.models import AuditEvent, AuditExport, AuditVerification
 from tenants.scoping import all_tenants
 from tenants.trail import checkpoints
 from tests.console.conftest import World
-from tests.tenants.conftest import last_event
+from tests.tenants.conftest import SYSTEM, last_event
 from tests.tenants.trail.test_chain import chain_now
 
 
@@ -179,3 +182,36 @@ def test_words_are_found_wherever_they_stand(world: World, word: str) -> None:
     found = client.get(reverse("audit"), {"q": word}).content.decode()
     assert "<ins>Acme Inc.</ins>" in found
     assert "<ins>Acme Inc.</ins>" not in client.get(reverse("audit"), {"q": f"{word} zebra"}).content.decode()
+
+
+@pytest.mark.parametrize("asked", ["bytes=1-", "bytes=-999999999", "bytes=5-2", "bytes=1-1,2-", "bytes=00-"])
+def test_no_range_carries_events_away_unseen(world: World, asked: str) -> None:
+    export = exported(world.client("auditor"))
+    operator = world.client("operator")
+    assert file_of(operator, export, range=asked).status_code in (200, 206)  # type: ignore[attr-defined]
+    assert (last_event().action, last_event().actor_name) == ("audit.exported", "operator")
+    assert file_of(operator, export, range="bytes=100-").status_code == 206  # type: ignore[attr-defined]
+    with all_tenants("a test"):
+        assert AuditEvent.objects.filter(action="audit.exported").count() == 1
+
+
+def test_nothing_of_a_trail_that_is_not_theirs_stands_beside_an_event(world: World) -> None:
+    """An auditor here, a viewer there: the same key of a target leads into the other trail."""
+    team, auditor = world.cast, world.client("auditor")
+    with all_tenants("a test"):
+        add_member(by=SYSTEM, tenant=team.other, user=team.users["auditor"], role="viewer")
+    with transaction.atomic():
+        for tenant in (team.other, team.tenant):
+            for target_id in ("", "shared"):
+                told = Target("usage", target_id, f"{tenant.slug}-ledger")
+                record(by=SYSTEM, action="usage.exported", target=told, tenant=tenant)
+    with all_tenants("a test"):
+        own = AuditEvent.objects.filter(tenant_id=team.tenant.pk, action="usage.exported")
+        addresses = [reverse("audit_event", args=[event.event_id]) for event in own]
+    with all_tenants("a test"):
+        foreign = AuditEvent.objects.filter(tenant_id=team.other.pk, action="usage.exported")
+        theirs = [event.event_id for event in foreign]
+    for address in addresses:
+        answer = auditor.get(address)
+        assert answer.status_code == 200
+        assert not any(event_id in answer.content.decode() for event_id in theirs)
