@@ -22,13 +22,16 @@ QUIET_S = 60
 MAX_PATH_CHARS = 200
 
 
-def record_denied(request: HttpRequest, reason: str) -> bool:
-    """Write `access.denied`; False for a repetition, and where it cannot be written: the refusal stands anyway."""
+def record_denied(request: HttpRequest, reason: str, tenant_id: str | None = None) -> bool:
+    """Write `access.denied`; False for a repetition, and where it cannot be written: the refusal stands anyway.
+
+    `tenant_id`: in which tenant the right is missing; without it, the one that is looked at.
+    """
     actor = actor_of(request)
     try:
         if not _is_first(actor, request):
             return False
-        _record(actor, request, reason)
+        _record(actor, request, reason, tenant_id)
     except (DatabaseError, RedisError) as error:
         log.warning("audit.denial_not_written", error=str(error), path=request.path)
         return False
@@ -41,21 +44,23 @@ def _is_first(actor: Actor, request: HttpRequest) -> bool:
 
 
 @transaction.atomic
-def _record(actor: Actor, request: HttpRequest, reason: str) -> None:
-    """In the chain of the tenant that was looked at, so that its people see who tried."""
+def _record(actor: Actor, request: HttpRequest, reason: str, tenant_id: str | None) -> None:
+    """In the chain of the tenant whose right is missing, so that its people see who tried."""
     match = request.resolver_match
     record(
         by=actor,
         action="access.denied",
         target=Target("address", match.view_name if match else "", request.path[:MAX_PATH_CHARS]),
         after={"method": request.method},
-        tenant=_tenant(actor, request),
+        tenant=_tenant(actor, request, tenant_id),
         outcome="failure",
         reason=reason,
     )
 
 
-def _tenant(actor: Actor, request: HttpRequest) -> Tenant | None:
+def _tenant(actor: Actor, request: HttpRequest, tenant_id: str | None) -> Tenant | None:
+    if tenant_id is not None:
+        return Tenant.objects.filter(pk=tenant_id).first()
     chosen = getattr(request, "tenant", None)
     if isinstance(chosen, Tenant):
         return chosen

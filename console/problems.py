@@ -49,6 +49,8 @@ class Problem:
     code: str
     detail: str
     errors: dict[str, str]
+    tenant_id: str | None = None
+    """The tenant in which a right is missing."""
 
     @property
     def title(self) -> str:
@@ -78,7 +80,8 @@ def problem_of(exception: Exception) -> Problem | None:
     if isinstance(exception, DomainError):
         status = next((code for kind, code in STATUS_OF.items() if isinstance(exception, kind)), 400)
         errors = exception.errors if isinstance(exception, Invalid) else {}
-        return Problem(status, exception.code, exception.message, errors)
+        tenant_id = exception.tenant_id if isinstance(exception, NotAllowed) else None
+        return Problem(status, exception.code, exception.message, errors, tenant_id)
     if isinstance(exception, Http404):
         return Problem(404, "not_found", "There is nothing here.", {})
     if isinstance(exception, PermissionDenied):
@@ -92,7 +95,7 @@ def problem_of(exception: Exception) -> Problem | None:
 def respond(request: HttpRequest, problem: Problem) -> HttpResponse:
     """The answer; a refusal for want of a right is written down first."""
     if problem.code == NotAllowed.code:
-        record_denied(request, problem.detail)
+        record_denied(request, problem.detail, problem.tenant_id)
     if request.path.startswith(_API_PREFIX):
         answer = _problem_json(request, problem)
     else:

@@ -28,7 +28,7 @@ def require(actor: Actor, right: Right, tenant_id: str | None = None) -> None:
     if tenant_id is not None and not actor.can_see(tenant_id):
         raise NotFound("tenant")
     if not actor.has(right, tenant_id):
-        raise NotAllowed(f"This needs the right “{right.value.replace('_', ' ')}”.")
+        raise NotAllowed(f"This needs the right “{right.value.replace('_', ' ')}”.", tenant_id)
 
 
 def access_tenant(actor: Actor, tenant_id: str, right: Right = Right.VIEW) -> Tenant:

@@ -39,9 +39,13 @@ class NotFound(DomainError):
 
 
 class NotAllowed(DomainError):
-    """The actor sees the object but lacks the right."""
+    """The actor sees the object but lacks the right. `tenant_id`: in which tenant, where one was asked about."""
 
     code = "not_allowed"
+
+    def __init__(self, message: str, tenant_id: str | None = None) -> None:
+        super().__init__(message)
+        self.tenant_id = tenant_id
 
 
 class Invalid(DomainError):

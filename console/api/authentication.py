@@ -32,9 +32,9 @@ class ByKey(BaseAuthentication):
         if key is None:
             raise exceptions.NotAuthenticated("This API key is unknown, revoked or expired.")
         actor = Actor.of_key(key, request._request)
+        request._request.actor = actor  # type: ignore[attr-defined]  # also for the event of a refusal
         if not key.may_be_used_from(actor.ip):
             raise exceptions.PermissionDenied("This API key may not be used from this address.")
-        request._request.actor = actor  # type: ignore[attr-defined]
         return AnonymousUser(), key
 
     def authenticate_header(self, request: Request) -> str:

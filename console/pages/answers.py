@@ -17,9 +17,10 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
+from console.denials import record_denied
 from console.pages.forms import ActionForm
 from console.requests import ConsoleRequest
-from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
+from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,6 +92,8 @@ class FormPage:
     template: str = ""
 
     def show(self, request: ConsoleRequest, form: ActionForm, **more: Any) -> HttpResponse:
+        if form.denied is not None:
+            record_denied(request, form.denied.message, form.denied.tenant_id)
         template = "ui/dialog_form.html" if request.htmx else self.template or "ui/page_form.html"
         status = 422 if form.is_bound else 200
         context = {
@@ -114,6 +117,7 @@ def attempt(form: ActionForm, action: Callable[..., T], **given: Any) -> T | Non
     except Invalid as error:
         form.refuse(error.errors)
     except (Conflict, NotAllowed, NotFound) as error:
+        form.denied = error if isinstance(error, NotAllowed) else None
         form.add_error(None, error.message)
     return None
 
@@ -125,9 +129,16 @@ def try_action(
     try:
         action(by=request.actor, **given)
     except (Conflict, Invalid, NotAllowed) as error:
-        messages.error(request, error.message)
-        return go(request, address)
+        return stay(request, address, error)
     return go(request, address, said)
+
+
+def stay(request: ConsoleRequest, address: str, error: DomainError) -> HttpResponse:
+    """The refusal, told on the next page; one for want of a right is written down."""
+    if isinstance(error, NotAllowed):
+        record_denied(request, error.message, error.tenant_id)
+    messages.error(request, error.message)
+    return go(request, address)
 
 
 def _holds_nul(request: HttpRequest) -> bool:

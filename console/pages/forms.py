@@ -8,11 +8,15 @@ from typing import Any, ClassVar
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from tenants.errors import NotAllowed
+
 
 class ActionForm(forms.Form):
     """Base of every form here. `units` maps fields to what is written behind them."""
 
     units: ClassVar[dict[str, Any]] = {}
+    denied: NotAllowed | None = None
+    """What the action said to somebody who lacks a right; whoever shows the form again writes it down."""
     use_required_attribute = False
     label_suffix = ""
 

@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from console.pages.answers import FORM, POST, FormPage, attempt, go, page, show
+from console.pages.answers import FORM, POST, FormPage, attempt, go, page, show, stay
 from console.pages.forms import ActionForm
 from console.pages.members import RoleForm
 from console.requests import ConsoleRequest, actor_of
@@ -87,8 +87,7 @@ def renew(request: ConsoleRequest, invitation_id: str) -> HttpResponse:
     try:
         made = renew_invitation(by=request.actor, invitation=invitation, by_mail=settings.SENDS_MAIL)
     except (Conflict, NotAllowed) as error:
-        messages.error(request, error.message)
-        return go(request, _address(invitation.tenant))
+        return stay(request, _address(invitation.tenant), error)
     return _sent(request, *made)
 
 

@@ -39,7 +39,7 @@ def invite(
     if role not in [known.value for known in Role]:
         raise Invalid({"role": f"“{role}” is not a role."})
     if not can_grant(by.rights_in(tenant.pk), Role(role)):
-        raise NotAllowed(f"The role “{role}” is above your own.")
+        raise NotAllowed(f"The role “{role}” is above your own.", tenant.pk)
     _leave_room(tenant)
     secret, digest = new_secret()
     row = Invitation(
@@ -64,7 +64,7 @@ def renew_invitation(*, by: Actor, invitation: Invitation, by_mail: bool = False
     require(by, Right.MANAGE_MEMBERS, invitation.tenant_id)
     row = _held(invitation)
     if not can_grant(by.rights_in(row.tenant_id), Role(row.role)):
-        raise NotAllowed(f"The role “{row.role}” is above your own.")
+        raise NotAllowed(f"The role “{row.role}” is above your own.", row.tenant_id)
     secret, row.digest = new_secret()
     row.proves_address = _proves(by, by_mail)
     row.inviter_id, row.inviter_name = by.person_id, by.name

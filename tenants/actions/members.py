@@ -84,7 +84,7 @@ def _held(by: Actor, membership: Membership) -> Membership:
 
 def _require_grant(by: Actor, tenant: Tenant, role: Role) -> None:
     if not can_grant(by.rights_in(tenant.pk), role):
-        raise NotAllowed(f"The role “{role.value}” is above your own.")
+        raise NotAllowed(f"The role “{role.value}” is above your own.", tenant.pk)
 
 
 def _keep_an_owner(member: Membership) -> None:

@@ -8,10 +8,13 @@ from django.db import DatabaseError
 from django.urls import reverse
 
 from console import denials
+from tenants.actions.keys import create_key
+from tenants.actions.members import add_member
 from tenants.models import AuditEvent
 from tenants.scoping import all_tenants
 from tests.console.api.asking import ask, token_of, with_key
 from tests.console.conftest import World
+from tests.tenants.conftest import SYSTEM
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +42,38 @@ def test_a_key_used_outside_its_rights_is_an_event_of_the_key(world: World) -> N
     (event,) = denied()
     assert (event.actor_type, event.tenant_id) == ("api_key", world.cast.tenant.pk)
     assert event.after == {"method": "PATCH"}
+
+
+def test_a_denial_stands_in_the_trail_of_the_tenant_it_was_about(world: World) -> None:
+    """Whoever looks at one of their tenants and reaches for another one leaves the trace in the other one."""
+    team, client = world.cast, world.client("stranger")
+    add_member(by=SYSTEM, tenant=team.tenant, user=team.users["stranger"], role="viewer")
+    client.post(reverse("switch_tenant"), {"tenant": team.other.pk})
+    assert ask(client, "POST", f"/tenants/{team.tenant.pk}/keys", {"name": "x"}).status_code == 403
+    (event,) = denied()
+    assert (event.actor_name, event.tenant_id) == ("stranger", team.tenant.pk)
+
+
+def test_a_refusal_that_a_form_shows_is_an_event(world: World) -> None:
+    member = world.cast.members["owner"]
+    answer = world.client("admin").post(reverse("member_edit", args=[member.pk]), {"role": "viewer"})
+    assert answer.status_code == 422
+    (event,) = denied()
+    assert (event.actor_name, event.target_id) == ("admin", "member_edit")
+    assert (event.tenant_id, event.after) == (world.cast.tenant.pk, {"method": "POST"})
+
+
+def test_a_key_used_from_elsewhere_is_an_event_of_the_key(world: World) -> None:
+    key, token = create_key(
+        by=world.cast.actor("owner"),
+        tenant=world.cast.tenant,
+        name="bound",
+        scopes=["manage:read"],
+        allowed_networks=["192.0.2.0/24"],
+    )
+    assert ask(with_key(token), "GET", "/keys").status_code == 403
+    (event,) = denied()
+    assert (event.actor_type, event.actor_id, event.tenant_id) == ("api_key", key.pk, world.cast.tenant.pk)
 
 
 def test_a_repetition_within_a_minute_is_not_written_again(world: World) -> None:
