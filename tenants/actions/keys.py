@@ -17,6 +17,7 @@ from tenants.access import require
 from tenants.actions.tenants import lock_tenant
 from tenants.actors import Actor
 from tenants.audit import record
+from tenants.bounds import refuse_beyond_maker
 from tenants.changes import announce
 from tenants.errors import Conflict, Invalid
 from tenants.keys import digest_secret, new_token
@@ -46,7 +47,7 @@ def create_key(
 ) -> tuple[ApiKey, str]:
     """Returns the key and its token; the token exists nowhere else and cannot be shown again.
 
-    Raises `Conflict` for a tenant that has `MAX_ACTIVE_KEYS` already.
+    A key may make keys, never ones beyond its own bounds. Raises `Conflict` for a tenant that has `MAX_ACTIVE_KEYS` already.
     """
     require(by, Right.MANAGE_KEYS, tenant.pk)
     wanted = sorted(set(scopes))
@@ -54,6 +55,7 @@ def create_key(
     networks = None if allowed_networks is None else sorted(set(allowed_networks))
     _check(wanted, models, networks, expires_at)
     _check_scopes_are_own(by, tenant, wanted)
+    refuse_beyond_maker(by, tenant, wanted, models, networks, expires_at)
     _leave_room(tenant)
     key, token = _new_key(
         by,

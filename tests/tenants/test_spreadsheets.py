@@ -12,7 +12,29 @@ from hypothesis import strategies as st
 from tenants.spreadsheets import cell, lines
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "=1+1",
+        "+1",
+        "-2",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        " =1",
+        "\n=1",
+        "＝1",
+        "＋1",
+        "－1",
+        "＠A",
+        "\u00a0=1",
+        "\u200b=1",
+        "\ufeff=1",
+        "\x01=1",
+        "　＝1",
+        "|calc",
+    ],
+)
 def test_a_name_is_no_formula(name: str) -> None:
     assert cell(name) == f"'{name}"
 
