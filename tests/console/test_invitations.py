@@ -246,7 +246,7 @@ def test_who_is_a_member_already_is_told_so(world: World) -> None:
 def test_the_address_of_the_link_is_told_to_nobody(world: World, mailing: None) -> None:
     ask(world)
     answer = Client().get(sent_link())
-    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["Referrer-Policy"] == "strict-origin"
     assert answer.headers["Cache-Control"] == "no-store"
 
 
