@@ -36,6 +36,11 @@ app.conf.beat_schedule = {
         "schedule": 5.0,
         "options": {"expires": 5.0},
     },
+    "deliver to audit webhooks": {
+        "task": "console.tasks.deliver_audit_webhooks",
+        "schedule": 5.0,
+        "options": {"expires": 5.0},
+    },
     "resume audit work": {
         "task": "console.tasks.resume_audit_work",
         "schedule": 60.0,

@@ -24,6 +24,8 @@ AUDIT_TRUSTED_KEYS = [k for k in os.environ.get("TIDEGATE_AUDIT_TRUSTED_KEYS", "
 """Public keys of retired signing keys, in hex: what they signed stays proven."""
 AUDIT_SYSLOG = os.environ.get("TIDEGATE_AUDIT_SYSLOG", "")
 """`tcp://host:port` or `tls://host:port` of a syslog server that gets every audit event; none by default."""
+WEBHOOK_ALLOW_PRIVATE = os.environ.get("TIDEGATE_WEBHOOK_ALLOW_PRIVATE", "") == "1"
+"""Whether webhooks may go to loopback and private addresses, and without TLS."""
 ALLOWED_HOSTS = os.environ.get("TIDEGATE_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [o for o in os.environ.get("TIDEGATE_TRUSTED_ORIGINS", "").split(",") if o]
 

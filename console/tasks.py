@@ -13,6 +13,7 @@ from console.sessions import drop_ended
 from serving.control import expiry
 from serving.control.task_outbox import TaskOutbox, dispatch_due
 from tenants.trail import checkpoints, exports, syslog, verifications
+from tenants.trail.webhooks import delivery
 
 
 @shared_task
@@ -30,7 +31,8 @@ def expire_keys() -> int:
 def prune() -> dict[str, int]:
     SessionStore.clear_expired()
     now = timezone.now()
-    return {**expiry.prune(now), "answers": forget_old(now), "sessions": drop_ended()}
+    ours = {"answers": forget_old(now), "sessions": drop_ended()}
+    return {**expiry.prune(now), **ours, "audit_deliveries": delivery.forget_old_deliveries()}
 
 
 @shared_task
@@ -56,6 +58,11 @@ def export_audit_trail(export_id: str) -> bool:
 @shared_task
 def stream_audit_trail() -> int:
     return syslog.stream(settings.AUDIT_SYSLOG)
+
+
+@shared_task
+def deliver_audit_webhooks() -> int:
+    return delivery.deliver_due(timezone.now())
 
 
 @shared_task

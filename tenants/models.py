@@ -31,6 +31,9 @@ from tenants.trail.models import AuditExport as AuditExport
 from tenants.trail.models import AuditLink as AuditLink
 from tenants.trail.models import AuditSinkCursor as AuditSinkCursor
 from tenants.trail.models import AuditVerification as AuditVerification
+from tenants.trail.webhooks.models import AuditDeadLetter as AuditDeadLetter
+from tenants.trail.webhooks.models import AuditDelivery as AuditDelivery
+from tenants.trail.webhooks.models import AuditWebhook as AuditWebhook
 from tenants.usage_rows import UsageDay as UsageDay
 from tenants.usage_rows import UsageHour as UsageHour
 from tenants.usage_rows import UsageMinute as UsageMinute

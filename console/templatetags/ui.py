@@ -56,6 +56,8 @@ STATES: dict[str, Mark] = {
     "whole": Mark(_GOOD, "shield-check", _("whole")),
     "broken": Mark(_BAD, "shield-x", _("broken")),
     "not_verified": Mark(_UNKNOWN, "shield", _("not verified")),
+    "paused": Mark(_RISK, "player-pause", _("paused")),
+    "failing": Mark(_BAD, "alert-triangle", _("failing")),
     "failed": Mark(_BAD, "alert-triangle", _("failed")),
     "failure": Mark(_BAD, "alert-triangle", _("failure")),
 }

@@ -18,11 +18,12 @@ from serving.control.quotas.models import Quota
 from tenants.actions.invitations import invite
 from tenants.actions.members import remove_member
 from tenants.actions.organisations import create_organisation
-from tenants.models import AuditEvent, Tenant
+from tenants.models import AuditEvent, AuditWebhook, Tenant
 from tenants.organisations import Organisation, OrganisationAdmin
 from tenants.scoping import all_tenants
 from tenants.trail.exports import request_export, run_export
 from tenants.trail.search import Asked
+from tenants.trail.webhooks.actions import create_webhook
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM
@@ -116,6 +117,14 @@ def organisation_tenant(world: World) -> list[object]:
     pk = organisation(world)[0]
     Tenant.objects.filter(pk=world.cast.tenant.pk).update(organisation_id=pk)
     return [pk, world.cast.tenant.slug]
+
+
+def webhook(world: World) -> list[object]:
+    with all_tenants("a test"):
+        known = AuditWebhook.objects.first()
+    if known is None:
+        known, _ = create_webhook(by=SYSTEM, tenant=world.cast.tenant, url="https://siem.example.org/")
+    return [known.pk]
 
 
 def own_session(world: World) -> list[object]:
@@ -229,6 +238,14 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "audit_exports": (nothing, "get", (200, 200, 403, 200)),
     "audit_export_file": (export, "get", (200, 200, 404, 404)),
     "audit_export_manifest": (export, "get", (200, 200, 404, 404)),
+    "audit_webhook": (nothing, "get", (200, 200, 403, 200)),
+    "audit_webhook_create": (nothing, "get", (200, 200, 403, 200)),
+    "audit_webhook_edit": (webhook, "get", (200, 200, 404, 404)),
+    "audit_webhook_roll": (webhook, "get", (200, 200, 404, 404)),
+    "audit_webhook_pause": (webhook, "post", (302, 302, 404, 404)),
+    "audit_webhook_resume": (webhook, "post", (302, 302, 404, 404)),
+    "audit_webhook_resend": (webhook, "post", (302, 302, 404, 404)),
+    "audit_webhook_delete": (webhook, "get", (200, 200, 404, 404)),
     "reference": (nothing, "get", (200, 200, 200, 200)),
     "playground": (nothing, "get", (200, 200, 200, 200)),
 }
