@@ -74,7 +74,10 @@ def deliver_due(now: datetime, send: Post = post) -> int:
     for webhook_id in _due(now):
         if time.monotonic() >= until:
             break
-        arrived += take_turn(webhook_id, now, send)
+        try:
+            arrived += take_turn(webhook_id, now, send)
+        except Exception:
+            log.exception("audit.webhook_turn_failed", webhook=webhook_id)  # one bad one fails alone
     return arrived
 
 
@@ -244,7 +247,7 @@ class _Turn:
                 "dead_at": now,
             },
         )
-        log.warning("audit.webhook_gave_up", webhook=self.webhook.pk, event=row["event_id"])
+        log.warning("audit.webhook_gave_up", webhook=self.webhook.pk, event_id=row["event_id"])
 
     def _state(self, what: Delivered | Retry | GiveUp | Pause, answer: Answer, now: datetime) -> None:
         webhook = self.webhook

@@ -289,6 +289,20 @@ def test_one_receiver_that_is_away_holds_up_no_other(team: Cast) -> None:
     assert [chain for chain, _ in receiver.positions()].count(team.other.pk) == others
 
 
+def test_one_whose_turn_ends_in_a_bug_holds_up_no_other(team: Cast) -> None:
+    made(team)
+    create_webhook(by=SYSTEM, tenant=team.other, url=URL + "/other", from_start=True)
+    receiver = Receiver()
+
+    def buggy(url: str, body: bytes, headers: Mapping[str, str], allow_private: bool) -> Answer:
+        if url == URL:
+            raise ZeroDivisionError
+        return receiver(url, body, headers, allow_private)
+
+    chain_now()
+    assert delivery.deliver_due(timezone.now(), buggy) == len(receiver.came) > 0
+
+
 def test_the_log_is_bounded_and_goes_with_its_webhook(team: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "KEPT_DELIVERIES", 2)
     webhook, _ = made(team)
