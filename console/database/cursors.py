@@ -57,6 +57,10 @@ class _Scoped:
         self.told.tenants = tenants
         return _SET.format(setting=SETTING, tenants=tenants)
 
+    def _forget(self) -> None:
+        if self.told is not None:
+            self.told.tenants = None
+
     @contextmanager
     def _told_apart(self, query: Any) -> Iterator[None]:
         """For statements that cannot travel behind another one: the setting goes first, in one transaction."""
@@ -64,9 +68,13 @@ class _Scoped:
         if first is None:
             yield
             return
-        with self.connection.transaction():
-            _tell(self.connection, first)
-            yield
+        try:
+            with self.connection.transaction():
+                _tell(self.connection, first)
+                yield
+        except BaseException:
+            self._forget()  # what was told went with the savepoint
+            raise
 
 
 class ScopedCursor(_Scoped, CursorMixin, ClientCursor[Any]):

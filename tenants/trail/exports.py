@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -137,8 +137,8 @@ def run_export(export_id: str, now: datetime) -> bool:
     with _scope(export):
         try:
             _write(export, now)
-        except (OSError, DatabaseError, ImportError) as error:
-            log.warning("audit.export_failed", export=export_id, error=str(error))
+        except Exception as error:  # one file that cannot be written keeps nobody from theirs
+            log.warning("audit.export_failed", export=export_id, error=str(error), exc_info=True)
             with suppress(OSError):
                 _draft(export).unlink()
             _fail(export, "The file could not be written.")

@@ -93,6 +93,18 @@ def test_a_raw_query_outside_any_scope_finds_nothing(filled: Cast, model: type[A
         assert owners_of(model._meta.db_table) == set()
 
 
+@pytest.mark.parametrize("statement", ["SELECT 1 / %s", "nonsense %s"])
+def test_what_failed_in_one_scope_leaves_no_other_scope_behind(filled: Cast, statement: str) -> None:
+    """Batches go behind a savepoint of their own: what undoes it undoes what PostgreSQL was told in it."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        with all_tenants("a test"):
+            cursor.execute("SELECT 1")
+        with tenant_scope(filled.tenant.pk):
+            with pytest.raises(DatabaseError):
+                cursor.executemany(statement, [(0,)])
+            assert owners_of("tenants_apikey") == {filled.tenant.pk}
+
+
 def test_a_platforms_own_event_is_shown_to_no_tenant(filled: Cast) -> None:
     with all_tenants("a test"):
         assert None in owners_of("tenants_auditevent")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 from enum import StrEnum
 
-import orjson
-
 from tenants.trail.formats.writer import Row
+
+_MAX_DIGITS = 20
 
 
 class Activity(StrEnum):
@@ -58,8 +60,17 @@ def activity_of(action: str) -> Activity:
 
 
 def parsed(text: str | None) -> object:
-    """`before` or `after` as a value."""
-    return None if text is None else orjson.loads(text)
+    """`before` or `after` as a value. A number that readers would round, or refuse, is given as its text."""
+    return None if text is None else json.loads(text, parse_int=_whole, parse_float=_fraction)
+
+
+def _whole(text: str) -> int | str:
+    return int(text) if len(text) <= _MAX_DIGITS and abs(int(text)) < 1 << 63 else text
+
+
+def _fraction(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
 
 
 def without_none(document: dict[str, object]) -> dict[str, object]:

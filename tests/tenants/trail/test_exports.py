@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from django.db import transaction
 from pyarrow import parquet
 
 from tenants.actions.tenants import update_tenant
@@ -20,6 +21,7 @@ from tenants.scoping import all_tenants
 from tenants.trail import exports, reading
 from tenants.trail.exports import access_export, file_of, left, request_export, run_export
 from tenants.trail.formats import FORMATS
+from tenants.trail.formats.delimited import CsvWriter
 from tenants.trail.manifest import is_signed
 from tenants.trail.search import Asked
 from tenants.trail.signing import trusted_keys
@@ -55,6 +57,30 @@ def text_of(export: AuditExport) -> str:
 
 def lines_of(export: AuditExport) -> list[dict[str, object]]:
     return [json.loads(line) for line in text_of(export).splitlines()]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_number_in_an_event_stops_an_export(team: Cast, format: str) -> None:
+    facts = {"huge": 2**70, "tiny": -(2**70), "long": 10**400, "deep": [[[1e308]]]}
+    with transaction.atomic():
+        target = Target("key", "key_x", "\x7f\u2028\u2029\x85 \U0001f600")
+        record(by=SYSTEM, action="key.created", target=target, after=facts, tenant=team.tenant)
+    export = exported(team, format)
+    assert export.state == "done"
+    if format in ("jsonl", "ocsf", "ecs", "cadf"):
+        assert f"{2**70}" in text_of(export) and f"{10**400}" in text_of(export)
+
+
+def test_an_export_that_cannot_be_written_fails_and_says_so(
+    team: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: object) -> bytes:
+        raise ValueError("an event nobody thought of")
+
+    monkeypatch.setattr(CsvWriter, "write", broken)
+    assert exported(team, "csv").state == "failed"
+    assert (last_event().action, last_event().outcome) == ("audit.export_failed", "failure")
+    assert left(NOW + timedelta(days=1)) == []
 
 
 def test_a_tenants_export_holds_its_whole_chain_and_nothing_of_others(team: Cast) -> None:
