@@ -17,6 +17,8 @@ class KeptAnswer(models.Model):
     status = models.PositiveSmallIntegerField()
     headers = models.JSONField(default=dict)
     body = models.JSONField(null=True)
+    needs = models.JSONField(default=dict)
+    """`tenant` the answer tells of, or null, and the `rights` there of who got it."""
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

@@ -2,6 +2,7 @@
 
 After draft-ietf-httpapi-idempotency-key-header: the answer is kept in the transaction of what was done, so
 there is never one without the other. Only success is kept: a refusal changed nothing and may be tried again.
+Whoever lost rights since gets nothing again: what they may read now, they read at its address.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from rest_framework.response import Response
 from console.api.errors import InProgress, Mismatch
 from console.models import KeptAnswer
 from tenants.actors import Actor
+from tenants.errors import NotAllowed, NotFound
+from tenants.roles import Rights
 
 KEPT = timedelta(hours=24)
 SHOWN_ONCE = ("token",)
@@ -58,9 +61,10 @@ def _first_or_again(actor: Actor, key: str, request: Request, post: Callable[[],
     fingerprint = _fingerprint(request)
     kept = KeptAnswer.objects.filter(account=account, key=key).first()
     if kept is None:
-        return _keep(account, key, fingerprint, post())
+        return _keep(actor, account, key, fingerprint, post())
     if kept.fingerprint != fingerprint:
         raise Mismatch({"": "This Idempotency-Key was used for another request."})
+    _refuse_lost_rights(actor, kept)
     return Response(kept.body, kept.status, headers={**kept.headers, "Idempotency-Replayed": "true"})
 
 
@@ -75,8 +79,9 @@ def _claim(account: str, key: str) -> None:
         raise InProgress("The first request with this Idempotency-Key is still being answered.")
 
 
-def _keep(account: str, key: str, fingerprint: str, answer: Response) -> Response:
+def _keep(actor: Actor, account: str, key: str, fingerprint: str, answer: Response) -> Response:
     body = answer.data
+    tenant_id = _tenant_of(body)
     if isinstance(body, Mapping):
         body = {name: None if name in SHOWN_ONCE else value for name, value in body.items()}
     KeptAnswer.objects.create(
@@ -86,8 +91,29 @@ def _keep(account: str, key: str, fingerprint: str, answer: Response) -> Respons
         status=answer.status_code,
         headers={name: answer[name] for name in _HEADERS if name in answer},
         body=body,
+        needs={"tenant": tenant_id, "rights": sorted(_rights(actor, tenant_id))},
     )
     return answer
+
+
+def _tenant_of(body: Any) -> str | None:
+    """Whose object the answer shows; None for one of the platform."""
+    told = body if isinstance(body, Mapping) else {}
+    found = told.get("tenant") or told.get("tenant_id") or told.get("id")
+    return found if isinstance(found, str) and found.startswith("tnt_") else None
+
+
+def _rights(actor: Actor, tenant_id: str | None) -> Rights:
+    return actor.platform_rights if tenant_id is None else actor.rights_in(tenant_id)
+
+
+def _refuse_lost_rights(actor: Actor, kept: KeptAnswer) -> None:
+    """Raises like the gates: `NotFound` for a tenant that is no longer seen, `NotAllowed` for lost rights."""
+    tenant_id = kept.needs.get("tenant")
+    if tenant_id is not None and not actor.can_see(tenant_id):
+        raise NotFound("tenant")
+    if not _rights(actor, tenant_id) >= set(kept.needs.get("rights", ())):
+        raise NotAllowed("You hold fewer rights than when this was asked first.", tenant_id)
 
 
 def _key_of(request: Request) -> str:

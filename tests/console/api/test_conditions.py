@@ -14,11 +14,12 @@ from console.api.once import KEPT, forget_old
 from console.api.rehearsal import changes
 from console.models import KeptAnswer
 from serving.control.seam_tables import ConfigEntry
+from tenants.actions.members import add_member, change_role, remove_member
 from tenants.models import ApiKey, Tenant
 from tenants.scoping import all_tenants
 from tests.console.api.asking import ask, pointers
 from tests.console.conftest import World
-from tests.tenants.conftest import count_events
+from tests.tenants.conftest import SYSTEM, count_events
 
 NEW = {"slug": "initech", "name": "Initech"}
 
@@ -202,3 +203,21 @@ def test_nul_in_a_cursor_is_no_error_of_ours(operator: Client) -> None:
 
     cursor = base64.urlsafe_b64encode(b"2026-01-01T00:00:00+00:00|a\0b").decode()
     assert ask(operator, "GET", f"/tenants?after={cursor}").status_code == 422
+
+
+def test_an_answer_is_not_repeated_to_whoever_lost_the_right_to_it(world: World) -> None:
+    team, client = world.cast, world.client("developer")
+    path, again = f"/tenants/{team.tenant.pk}/keys", {"idempotency_key": '"mine"'}
+
+    def asked() -> int:
+        return ask(client, "POST", path, {"name": "again"}, **again).status_code
+
+    assert (asked(), asked()) == (201, 201)
+    change_role(by=SYSTEM, membership=team.members["developer"], role="viewer")
+    assert asked() == 403
+    remove_member(by=SYSTEM, membership=team.members["developer"])
+    assert asked() == 404
+    add_member(by=SYSTEM, tenant=team.tenant, user=team.users["developer"], role="owner")
+    assert asked() == 201
+    with all_tenants("a test"):
+        assert ApiKey.objects.filter(name="again").count() == 1
