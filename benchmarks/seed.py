@@ -30,7 +30,7 @@ AUDIT_BATCH = 50_000
 
 def main(arguments: Sequence[str] = sys.argv[1:]) -> None:
     options = _options(arguments)
-    _join_platform()
+    join_platform()
     shape = Shape(options.tenants, options.keys, options.days)
     draw = random.Random(options.seed)
     # Whoever owns the tables, not the role of the application: rows of every tenant are written at once.
@@ -94,7 +94,7 @@ def _roll_up(connection: psycopg.Connection[Any], tenant_ids: Sequence[str]) -> 
     print(f"hours and days: {time.monotonic() - started:.1f} s", flush=True)
 
 
-def _join_platform() -> None:
+def join_platform() -> None:
     """The database of a platform that runs beside, unless `DATABASE_URL` names one."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     from console.processes.beside import join
