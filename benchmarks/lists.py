@@ -68,7 +68,10 @@ LISTS = (
     "/bindings",
     "/quotas",
     "/prices",
-    *(f"/usage?group_by={groups}" for groups in ("day", "tenant", "key", "tenant,key,model,version,class,day")),
+    *(
+        f"/usage?group_by={groups}"
+        for groups in ("day", "tenant", "key", "tenant,key,model,version,class,day")
+    ),
     "/usage?group_by=tenant,key&since=2026-09-02",
     "/audit",
     "/audit?q=service+42",
@@ -114,12 +117,13 @@ def measure(client: Any, address: str, repeats: int) -> Asked:
 
     with CaptureQueriesContext(connection) as statements:
         answer = client.get(address)
+        count = len(statements)
     if answer.status_code not in (200, 403, 404):
         raise SystemExit(f"{address}: {answer.status_code}")
     times = sorted(_timed_ms(client, address) for _ in range(repeats))
     return Asked(
         f"{address} ({answer.status_code})" if answer.status_code != 200 else address,
-        len(statements),
+        count,
         statistics.median(times),
         times[max(0, -(-len(times) * 95 // 100) - 1)],
         len(answer.content),

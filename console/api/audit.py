@@ -20,7 +20,7 @@ from tenants.actors import Actor
 from tenants.errors import NotFound
 from tenants.models import AuditEvent
 from tenants.roles import Right
-from tenants.trail.search import MAX_FILTER_CHARS, Asked, matching, moment
+from tenants.trail.search import MAX_FILTER_CHARS, Asked, matching, moment, searched_to
 
 OUTCOMES = ("success", "failure")
 
@@ -83,11 +83,29 @@ class Events(ApiView):
 
     @listed("list_events", EventDocument, EventQuery)
     def get(self, request: Request) -> Response:
-        """Who did what to which, newest first."""
+        """Who did what to which, newest first.
+
+        With `q`, a page looks into the next 10,000 events: it may be short, even empty, while `has_more` is true.
+        """
         rows = visible_events(self.actor)
         if "tenant" in self.asked:
             rows = rows.filter(tenant_id=self.asked["tenant"])
-        return self.rows(matching(rows, Asked.of(self.asked)), EventDocument, BY_SEQUENCE)
+        asked = Asked.of(self.asked)
+        return self._searched(rows, asked) if asked.q else self._page(matching(rows, asked))
+
+    def _page(self, rows: QuerySet[AuditEvent]) -> Response:
+        return self.rows(rows, EventDocument, BY_SEQUENCE)
+
+    def _searched(self, rows: QuerySet[AuditEvent], asked: Asked) -> Response:
+        """As far as one search looks; the cursor goes on behind what was looked into."""
+        if self.asked["after"]:
+            rows = rows.filter(BY_SEQUENCE.after(self.asked["after"]))
+        oldest = searched_to(rows)
+        found = matching(rows, asked)
+        answer = self._page(found if oldest is None else found.filter(seq__gte=oldest))
+        if oldest is not None and not answer.data["has_more"]:
+            answer.data |= {"has_more": True, "next_cursor": BY_SEQUENCE.cursor_at(oldest)}
+        return answer
 
 
 class OneEvent(ApiView):

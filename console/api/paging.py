@@ -57,7 +57,10 @@ class Order:
         return self._behind(values)
 
     def cursor(self, row: Model) -> str:
-        values = [getattr(row, name) for name, _ in self.columns]
+        return self.cursor_at(*(getattr(row, name) for name, _ in self.columns))
+
+    def cursor_at(self, *values: Any) -> str:
+        """Of a row with these values of the columns, whether or not there is one."""
         parts = [v.isoformat() if isinstance(v, datetime) else str(v) for v in values]
         return urlsafe_b64encode("|".join(parts).encode()).decode()
 

@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Subquery
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -25,7 +25,7 @@ from tenants.roles import Right
 from tenants.trail import signing
 from tenants.trail.canonical import chain_of
 from tenants.trail.formats import available_formats
-from tenants.trail.search import FILTERS, Asked, matching
+from tenants.trail.search import FILTERS, Asked, matching, searched_to
 from tenants.trail.verifications import latest, request_verification
 
 RECENT_KINDS = 5_000
@@ -38,9 +38,10 @@ MAX_COUNTED = 10_000
 def index(request: ConsoleRequest) -> HttpResponse:
     readable = _readable(request)
     asked = Asked.of({name: value for name, value in request.GET.items() if isinstance(value, str)})
+    newest, oldest = _looked_into(request, readable) if asked.q else (readable, None)
     found = listing(
         request,
-        matching(readable, asked, _zone(request.tenant)),
+        matching(newest if oldest is None else newest.filter(seq__gte=oldest), asked, _zone(request.tenant)),
         sorts={"time": "seq", "actor": "actor_name", "action": "action"},
         default="-time",
         filters=dict.fromkeys(FILTERS, ""),
@@ -53,6 +54,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
         request,
         "pages/audit.html",
         listing=found,
+        looks_on_from=oldest and oldest - 1,
         kinds=_kinds(readable),
         formats=available_formats(),
         **_proof(request),
@@ -130,6 +132,16 @@ def _readable(request: ConsoleRequest) -> QuerySet[AuditEvent]:
     return AuditEvent.objects.filter(tenant_id__in=allowed)
 
 
+def _looked_into(
+    request: ConsoleRequest, readable: QuerySet[AuditEvent]
+) -> tuple[QuerySet[AuditEvent], int | None]:
+    """Events from `from` (a number in the address) back, and the oldest one that a search for words reads."""
+    start = request.GET.get("from", "")
+    if start.isascii() and start.isdigit() and len(start) < 19:
+        readable = readable.filter(seq__lte=int(start))
+    return readable, searched_to(readable)
+
+
 def _tenants_with(actor: Actor, right: Right) -> list[str]:
     return [tenant_id for tenant_id in actor.memberships if actor.has(right, tenant_id)]
 
@@ -150,11 +162,19 @@ def _proof(request: ConsoleRequest) -> dict[str, Any]:
     return {
         "has_proof": True,
         "may_verify": request.actor.has(Right.EXPORT_AUDIT, tenant.pk if tenant else None),
-        "end": AuditLink.objects.filter(chain=chain).order_by("-position").first(),
-        "checkpoint": AuditCheckpoint.objects.filter(chain=chain).order_by("-position").first(),
         "public_key": signing.public_key() if signing.can_sign() else "",
+        "end": _end(chain),
         "verification": latest(tenant),
     }
+
+
+def _end(chain: str) -> AuditLink | None:
+    """The chain's last link, with `signed_position` and `signed_at` of its newest checkpoint."""
+    signed = AuditCheckpoint.objects.filter(chain=chain).order_by("-position")
+    links = AuditLink.objects.filter(chain=chain).order_by("-position")
+    return links.annotate(
+        signed_position=Subquery(signed.values("position")[:1]), signed_at=Subquery(signed.values("at")[:1])
+    ).first()
 
 
 def _zone(tenant: Tenant | None) -> ZoneInfo:

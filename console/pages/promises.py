@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.db.models import Q
+
 from serving.contract import ProfileEntry
 from serving.control.catalog.access import visible_models
 from serving.control.catalog.models import Model
 from serving.control.entries import binding_entry, profile_entry
-from serving.control.profiles.models import ProfileBinding, SlaProfile
+from serving.control.profiles.models import ProfileBinding
 from serving.profiles import ENDPOINTS, ProfileTable
 from tenants.actors import Actor
 from tenants.models import Tenant
@@ -25,8 +27,9 @@ class Promise:
 
 def promises_of(actor: Actor, tenant: Tenant) -> list[Promise]:
     """One entry per model the tenant may use and the actor may see."""
-    bindings = ProfileBinding.objects.select_related("model")
-    profiles = {row.pk: profile_entry(row) for row in SlaProfile.objects.all()}
+    binds = Q(tenant_id=None) | Q(tenant_id=tenant.pk)
+    bindings = list(ProfileBinding.objects.filter(binds).select_related("model", "profile"))
+    profiles = {row.profile_id: profile_entry(row.profile) for row in bindings}
     table = ProfileTable([binding_entry(row) for row in bindings], profiles)
     return [_promise(table, tenant, model) for model in visible_models(actor, tenant.pk)]
 
