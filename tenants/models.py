@@ -299,6 +299,13 @@ class AuditEvent(models.Model):
             # The audit page reads one tenant's newest first, or one object's history.
             models.Index(fields=["tenant_id", "-seq"], name="audit_by_tenant"),
             models.Index(fields=["target_type", "target_id", "-seq"], name="audit_by_target"),
+            # What else both can be filtered by: a trail is long, and what is asked for is often rare in it.
+            models.Index(fields=["actor_id", "-seq"], name="audit_by_actor"),
+            models.Index(fields=["action", "-seq"], name="audit_by_action"),
+            models.Index(fields=["-seq"], name="audit_failures", condition=Q(outcome="failure")),
+            models.Index(fields=["request_id"], name="audit_by_request"),
+            models.Index(fields=["trace_id"], name="audit_by_trace", condition=~Q(trace_id="")),
+            models.Index(fields=["at"], name="audit_by_time"),
         ]
         constraints: ClassVar = [
             models.CheckConstraint(

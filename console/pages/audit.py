@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -20,28 +21,30 @@ from serving.control.task_outbox import ask
 from tenants.access import require
 from tenants.actors import Actor
 from tenants.errors import Conflict, NotFound
-from tenants.models import AuditCheckpoint, AuditEvent, AuditLink, Tenant
+from tenants.models import AuditCheckpoint, AuditEvent, AuditLink, AuditVerification, Tenant
 from tenants.roles import Right
 from tenants.trail import signing
 from tenants.trail.canonical import chain_of
 from tenants.trail.formats import available_formats
-from tenants.trail.search import FILTERS, Asked, matching, searched_to
-from tenants.trail.verifications import latest, request_verification
+from tenants.trail.search import FILTERS, SEARCHED, Asked, matching
+from tenants.trail.verifications import of_tenant, request_verification
 
 RECENT_KINDS = 5_000
 """Newest events whose actions are offered as filters."""
 MAX_COUNTED = 10_000
 """Events that can be paged through; whoever looks for older ones says when."""
+LOOK = ("state", "rows", "checkpoints", "broken", "finished_at")
+"""What the page shows of a verification."""
 
 
 @page("audit")
 def index(request: ConsoleRequest) -> HttpResponse:
     readable = _readable(request)
     asked = Asked.of({name: value for name, value in request.GET.items() if isinstance(value, str)})
-    newest, oldest = _looked_into(request, readable) if asked.q else (readable, None)
+    look = _Look.into(readable, request.GET.get("from", ""), is_search=bool(asked.q))
     found = listing(
         request,
-        matching(newest if oldest is None else newest.filter(seq__gte=oldest), asked, _zone(request.tenant)),
+        matching(look.reached(), asked, _zone(request.tenant)),
         sorts={"time": "seq", "actor": "actor_name", "action": "action"},
         default="-time",
         filters=dict.fromkeys(FILTERS, ""),
@@ -54,8 +57,8 @@ def index(request: ConsoleRequest) -> HttpResponse:
         request,
         "pages/audit.html",
         listing=found,
-        looks_on_from=oldest and oldest - 1,
-        kinds=_kinds(readable),
+        looks_on_from=look.oldest and look.oldest - 1,
+        kinds=look.kinds,
         formats=available_formats(),
         **_proof(request),
         **shown_exports(request),
@@ -132,23 +135,30 @@ def _readable(request: ConsoleRequest) -> QuerySet[AuditEvent]:
     return AuditEvent.objects.filter(tenant_id__in=allowed)
 
 
-def _looked_into(
-    request: ConsoleRequest, readable: QuerySet[AuditEvent]
-) -> tuple[QuerySet[AuditEvent], int | None]:
-    """Events from `from` (a number in the address) back, and the oldest one that a search for words reads."""
-    start = request.GET.get("from", "")
-    if start.isascii() and start.isdigit() and len(start) < 19:
-        readable = readable.filter(seq__lte=int(start))
-    return readable, searched_to(readable)
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The newest events, from `from` (a number in the address) back; read once, for two questions."""
+
+    rows: QuerySet[AuditEvent]
+    oldest: int | None
+    """The last one that a search for words looks into; None when it looks into all, or there is none."""
+    kinds: list[str]
+
+    @classmethod
+    def into(cls, readable: QuerySet[AuditEvent], start: str, *, is_search: bool) -> _Look:
+        if is_search and start.isascii() and start.isdigit() and len(start) < 19:
+            readable = readable.filter(seq__lte=int(start))
+        count = SEARCHED + 1 if is_search else RECENT_KINDS
+        newest = list(readable.order_by("-seq").values_list("seq", "action")[:count])
+        is_cut = is_search and len(newest) == count
+        return cls(readable, newest[-2][0] if is_cut else None, sorted({action for _, action in newest}))
+
+    def reached(self) -> QuerySet[AuditEvent]:
+        return self.rows if self.oldest is None else self.rows.filter(seq__gte=self.oldest)
 
 
 def _tenants_with(actor: Actor, right: Right) -> list[str]:
     return [tenant_id for tenant_id in actor.memberships if actor.has(right, tenant_id)]
-
-
-def _kinds(readable: QuerySet[AuditEvent]) -> list[str]:
-    newest = readable.order_by("-seq").values_list("action", flat=True)[:RECENT_KINDS]
-    return sorted(set(newest))
 
 
 def _proof(request: ConsoleRequest) -> dict[str, Any]:
@@ -158,23 +168,36 @@ def _proof(request: ConsoleRequest) -> dict[str, Any]:
     is_everything = tenant is None and request.actor.has(Right.VIEW_AUDIT)
     if tenant is None and not is_everything:
         return {"has_proof": False}
-    chain = chain_of(tenant.pk if tenant else None)
+    end, verification = _end_and_verification(tenant)
     return {
         "has_proof": True,
         "may_verify": request.actor.has(Right.EXPORT_AUDIT, tenant.pk if tenant else None),
         "public_key": signing.public_key() if signing.can_sign() else "",
-        "end": _end(chain),
-        "verification": latest(tenant),
+        "end": end,
+        "verification": verification,
     }
 
 
-def _end(chain: str) -> AuditLink | None:
-    """The chain's last link, with `signed_position` and `signed_at` of its newest checkpoint."""
+def _end_and_verification(tenant: Tenant | None) -> tuple[AuditLink | None, AuditVerification | None]:
+    """The chain's last link, with `signed_position` and `signed_at` of its newest checkpoint; the last look at it.
+
+    One statement: the page asks enough others.
+    """
+    chain = chain_of(tenant.pk if tenant else None)
     signed = AuditCheckpoint.objects.filter(chain=chain).order_by("-position")
-    links = AuditLink.objects.filter(chain=chain).order_by("-position")
-    return links.annotate(
-        signed_position=Subquery(signed.values("position")[:1]), signed_at=Subquery(signed.values("at")[:1])
-    ).first()
+    looks = of_tenant(tenant)
+    end = (
+        AuditLink.objects.filter(chain=chain)
+        .order_by("-position")
+        .annotate(signed_position=Subquery(signed.values("position")[:1]))
+        .annotate(signed_at=Subquery(signed.values("at")[:1]))
+        .annotate(**{f"look_{name}": Subquery(looks.values(name)[:1]) for name in LOOK})
+        .first()
+    )
+    if end is None:  # all of a chain may be gone, and a look that found so is what matters then
+        return None, looks.first()
+    found = {name: getattr(end, f"look_{name}") for name in LOOK}
+    return end, AuditVerification(**found) if found["state"] else None
 
 
 def _zone(tenant: Tenant | None) -> ZoneInfo:

@@ -42,8 +42,9 @@ def request_verification(*, by: Actor, tenant: Tenant | None) -> AuditVerificati
     return asked
 
 
-def latest(tenant: Tenant | None) -> AuditVerification | None:
-    return AuditVerification.objects.filter(tenant_id=tenant.pk if tenant else None).first()
+def of_tenant(tenant: Tenant | None) -> QuerySet[AuditVerification]:
+    """Newest first; without a tenant, those of every chain."""
+    return AuditVerification.objects.filter(tenant_id=tenant.pk if tenant else None)
 
 
 def left(now: datetime) -> list[str]:

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 from django.urls import reverse
 
+from console.pages import audit
 from tenants.audit import Target, record
 from tenants.trail import search
 from tests.console.api.asking import ask
@@ -18,6 +19,7 @@ from tests.tenants.conftest import SYSTEM
 @pytest.fixture(autouse=True)
 def _short_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SEARCHED", 5)
+    monkeypatch.setattr(audit, "SEARCHED", 5)
 
 
 def test_a_search_over_the_api_goes_on_through_pages_that_found_nothing(world: World) -> None:
