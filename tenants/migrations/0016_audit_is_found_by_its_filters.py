@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenants", "0014_keys_roll_and_know_their_networks"),
+        ("tenants", "0015_audit_webhooks"),
     ]
 
     operations = [
