@@ -58,6 +58,8 @@ class KeyEntry(Frozen, frozen=True, tag="key"):
     expires_at: float | None = None
     networks: tuple[str, ...] | None = None
     """Where it may be used from (`192.0.2.0/24`, `2001:db8::/32`); None allows every address."""
+    first_id: str | None = None
+    """Of a key that another was rolled to: the first of them. What limits that one limits them all together."""
 
 
 class TensorSpec(Frozen, frozen=True):

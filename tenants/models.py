@@ -200,6 +200,8 @@ class ApiKey(models.Model):
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="replaces", editable=False
     )
     """The key it was rolled to; it works beside that one until `expires_at`."""
+    first_id = models.CharField(max_length=16, blank=True, editable=False)
+    """Of a key that another was rolled to: the first of them."""
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -256,6 +258,11 @@ class ApiKey(models.Model):
         if self.expires_at is None or self.replaced_by_id is not None:
             return False
         return self.state == "active" and self.expires_at <= timezone.now() + EXPIRY_WARNING
+
+    @property
+    def limited_as(self) -> str:
+        """The id under which its quotas count: rolled keys share them with what they were rolled from."""
+        return self.first_id or self.pk
 
     def may_be_used_from(self, address: str | None) -> bool:
         """Whether its networks hold the address; an unknown address is in none."""

@@ -81,6 +81,7 @@ def _key_entry(row: ApiKey) -> KeyEntry | None:
         models=None if row.allowed_models is None else tuple(row.allowed_models),
         expires_at=row.expires_at.timestamp() if row.expires_at else None,
         networks=None if row.allowed_networks is None else tuple(row.allowed_networks),
+        first_id=row.first_id or None,
     )
 
 
@@ -121,7 +122,7 @@ def binding_entry(row: ProfileBinding) -> BindingEntry:
 
 def quota(quota_id: str) -> QuotaEntry | None:
     with all_tenants(_WHY):
-        row = Quota.objects.select_related("model").filter(pk=quota_id).first()
+        row = Quota.objects.select_related("model", "key").filter(pk=quota_id).first()
     return None if row is None else row.entry()
 
 
@@ -288,7 +289,7 @@ def _all_bindings() -> dict[str, ConfigBody | None]:
 
 
 def _all_quotas() -> dict[str, ConfigBody | None]:
-    return {row.pk: row.entry() for row in Quota.objects.select_related("model")}
+    return {row.pk: row.entry() for row in Quota.objects.select_related("model", "key")}
 
 
 def _all_prices() -> dict[str, ConfigBody | None]:

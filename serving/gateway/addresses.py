@@ -34,8 +34,10 @@ class Doorkeeper:
     def address_of(self, peer: str | None, headers: dict[bytes, bytes]) -> Address | None:
         address = _address(peer or "")
         forwarded = headers.get(b"x-forwarded-for")
-        if not self._trusted or forwarded is None or len(forwarded) > MAX_FORWARDED_BYTES:
+        if address is None or forwarded is None or not _is_within(address, self._trusted):
             return address
+        if len(forwarded) > MAX_FORWARDED_BYTES:
+            return None  # not the proxy's own: its client must not be taken for it
         for hop in reversed(forwarded.decode("latin-1").split(",")):
             if address is None or not _is_within(address, self._trusted):
                 break

@@ -39,7 +39,13 @@ class Quotas:
         """Quotas or tenants changed."""
         tenants = snapshot.tenants
         entries: list[QuotaEntry] = [e for e in snapshot.quotas.values() if e.tenant_id in tenants]
-        self.keeper.book.update(entries, lambda tenant_id: tenants[tenant_id].time_zone)
+        keys = snapshot.keys
+
+        def limited_as(key_id: str) -> str:
+            key = keys.get(key_id)
+            return key_id if key is None or key.first_id is None else key.first_id
+
+        self.keeper.book.update(entries, lambda tenant_id: tenants[tenant_id].time_zone, limited_as)
 
     # ------------------------------------------------------------ before
 

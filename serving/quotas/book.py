@@ -36,9 +36,16 @@ class Book:
         self._holdings: dict[str, Holding] = {}
         self._by_tenant: dict[str, list[Holding]] = {}
         self._bindings: dict[tuple[str, str, str], Binding] = {}
+        self._limited_as: Callable[[str], str] = str
 
-    def update(self, entries: Iterable[QuotaEntry], zone_of: Callable[[str], str]) -> None:
-        """`zone_of` says the time zone of a tenant by its id."""
+    def update(
+        self,
+        entries: Iterable[QuotaEntry],
+        zone_of: Callable[[str], str],
+        limited_as: Callable[[str], str] = str,
+    ) -> None:
+        """`zone_of` says the time zone of a tenant by its id, `limited_as` of a key whose limits are its own."""
+        self._limited_as = limited_as
         known, self._holdings = self._holdings, {}
         self._by_tenant.clear()
         self._bindings.clear()
@@ -55,7 +62,8 @@ class Book:
         key = (tenant_id, key_id, model)
         found = self._bindings.get(key)
         if found is None:
-            binds = [holding for holding in own if _binds(holding.limit.entry, key_id, model)]
+            limited_as = self._limited_as(key_id)
+            binds = [holding for holding in own if _binds(holding.limit.entry, limited_as, model)]
             found = self._bindings[key] = Binding(sorted(binds, key=lambda h: strictness(h.limit)))
         return found
 

@@ -98,6 +98,8 @@ def roll_key(
 ) -> tuple[ApiKey, str]:
     """A new key of the same name, scopes, models and networks; the old one works until `overlap` has passed.
 
+    What limits the old one limits both together.
+
     Returns the new key and its token, shown once. Raises `Conflict` for a key that is revoked, expired or rolled
     already, `Invalid` for an overlap beyond `MAX_OVERLAP` or scopes above the actor's own: the new key answers
     to whoever rolled it.
@@ -109,7 +111,7 @@ def roll_key(
     _check_roll(by, old, overlap, expires_at)
     _leave_room(tenant)
     now = timezone.now()
-    values = _facts(old) | {"expires_at": expires_at}
+    values = _facts(old) | {"expires_at": expires_at, "first_id": old.limited_as}
     fresh, token = _new_key(by, tenant, **values)
     before = {"expires_at": old.expires_at}
     old.expires_at = min(now + overlap, old.expires_at or now + overlap)

@@ -133,7 +133,7 @@ class Quota(models.Model):
             limit=self.limit,
             window=cast(QuotaWindow, self.window),
             burst=self.burst,
-            key_id=self.key_id,
+            key_id=None if self.key is None else self.key.limited_as,
             model=self.model.name if self.model is not None else None,
             observe_only=self.observe_only,
         )

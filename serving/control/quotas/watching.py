@@ -18,7 +18,7 @@ from serving.control.quotas.models import BUDGETS, Quota
 from serving.quotas.windows import Span, span
 from tenants.actors import Actor
 from tenants.audit import Target, record
-from tenants.models import UsageMinute
+from tenants.models import ApiKey, UsageMinute
 from tenants.scoping import all_tenants
 from tenants.usage_rows import UsageDay
 
@@ -101,7 +101,11 @@ def _known_in(found: Span, quotas: Sequence[Quota]) -> list[Raise]:
         first_day = start.astimezone(ZoneInfo(quotas[0].tenant.time_zone)).date()
         rows = UsageDay.objects.filter(day__gte=first_day, tenant_id__in=tenant_ids)
     sums: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    rolled = dict(
+        ApiKey.objects.filter(tenant_id__in=tenant_ids).exclude(first_id="").values_list("pk", "first_id")
+    )
     for row in rows.order_by().values("tenant_id", "key_id", "model").annotate(**_SUMS):
+        row["key_id"] = rolled.get(row["key_id"], row["key_id"])
         sums[row["tenant_id"]].append(cast("dict[str, Any]", row))
     return [
         Raise(quota.tenant_id, quota.pk, found.start_s, found.end_s, _used(quota, sums[quota.tenant_id]))
@@ -110,10 +114,11 @@ def _known_in(found: Span, quotas: Sequence[Quota]) -> list[Raise]:
 
 
 def _used(quota: Quota, sums: Iterable[dict[str, Any]]) -> int:
+    key_id = None if quota.key is None else quota.key.limited_as
     counted = (
         row
         for row in sums
-        if quota.key_id in (None, row["key_id"]) and (quota.model is None or quota.model.name == row["model"])
+        if key_id in (None, row["key_id"]) and (quota.model is None or quota.model.name == row["model"])
     )
     return sum(row[f"sum_{quota.resource}"] for row in counted)
 

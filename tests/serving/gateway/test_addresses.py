@@ -54,6 +54,14 @@ def test_what_anybody_else_says_about_the_address_is_ignored(forwarded: bytes) -
     assert not _is_let_in("10.0.0.1", forwarded)
 
 
+def test_a_client_cannot_hide_behind_its_proxy_by_saying_too_much() -> None:
+    padding = b"203.0.113.9, " * 200
+    inside = _From("10.0.0.1", {b"x-forwarded-for": padding + b"203.0.113.9"})
+    with pytest.raises(PermissionRefused):
+        Doorkeeper(PROXIES).check(inside, ("10.0.0.0/8",))
+    assert _is_let_in("192.0.2.1", padding, PROXIES)
+
+
 @pytest.mark.parametrize(
     ("forwarded", "is_let_in"),
     [

@@ -297,3 +297,13 @@ async def test_a_restart_gives_back_what_was_held() -> None:
         quota_id = next(iter(harness.gateway._snapshot.quotas))
     raw: Any = Redis.from_url(os.environ["VALKEY_URL"]).get(store_name("tnt_a", quota_id))
     assert sum(held[0] for held in msgspec.msgpack.decode(raw)["p"].values()) == 0
+
+
+async def test_a_rolled_key_and_the_old_one_share_their_limit() -> None:
+    async with serving() as harness:
+        first = next(iter(harness.gateway._snapshot.keys))
+        await limit(harness, REQUESTS_A_DAY | {"limit": 2, "key_id": first})
+        assert (await harness.infer()).status_code == 200
+        harness.token = harness.publish_key(first_id=first)
+        await until(lambda: len(harness.gateway._snapshot.keys) == 2)
+        assert [(await harness.infer()).status_code for _ in range(2)] == [200, 429]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from serving.contract import QuotaEntry, decode_config
-from serving.control import publish
+from serving.control import entries, publish
 from serving.control.quotas.access import access_quota
 from serving.control.quotas.actions import create_quota, delete_quota, update_quota
 from serving.control.quotas.models import Quota
 from serving.control.seam_tables import ConfigEntry
-from tenants.actions.keys import create_key
+from tenants.actions.keys import create_key, roll_key
 from tenants.actors import Actor
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import ApiKey, AuditEvent
@@ -153,3 +154,16 @@ def test_a_stranger_cannot_tell_a_quota_from_none(cast: Cast) -> None:
         with pytest.raises(NotFound):
             access_quota(cast.actor("stranger"), quota_id)
     assert access_quota(cast.actor("viewer"), quota.pk) == quota
+
+
+def test_a_key_that_was_rolled_keeps_its_limits_and_shares_them_with_the_old_one(
+    cast: Cast, key: ApiKey
+) -> None:
+    quota = a_day(cast, key=key)
+    second, _ = roll_key(by=SYSTEM, key=key, overlap=timedelta(days=1))
+    third, _ = roll_key(by=SYSTEM, key=second, overlap=timedelta(days=1))
+    later = a_day(cast, key=third, resource="tokens")
+    for found in (published(quota), published(later)):
+        assert found is not None and found.key_id == key.pk
+    first_ids = [entry.first_id for entry in map(entries.key, (key.pk, second.pk, third.pk)) if entry]
+    assert first_ids == [None, key.pk, key.pk]

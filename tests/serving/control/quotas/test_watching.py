@@ -16,6 +16,7 @@ from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
 from serving.control.quotas.watching import QuotaWatch, span_of
 from serving.quotas.valkey import WHOLE
+from tenants.actions.keys import create_key, roll_key
 from tenants.models import AuditEvent, Tenant
 from tenants.scoping import all_tenants
 from tenants.usage import record_usage
@@ -155,3 +156,16 @@ def test_a_budget_that_is_used_up_is_told_of_in_every_window(tenant: Tenant, acc
 def test_the_step_survives_valkey_being_away(tenant: Tenant) -> None:
     a_quota(tenant)
     QuotaWatch(Accounts("redis://127.0.0.1:1/0")).step(NOW)
+
+
+def test_a_rolled_keys_limit_is_rebuilt_from_what_all_of_them_used(
+    tenant: Tenant, accounts: Accounts
+) -> None:
+    key, _ = create_key(by=SYSTEM, tenant=tenant, name="nightly")
+    fresh, _ = roll_key(by=SYSTEM, key=key, overlap=timedelta(days=1))
+    quota = a_quota(tenant, key=key)
+    used(tenant, key_id=key.pk, requests=3)
+    used(tenant, key_id=fresh.pk, requests=4)
+    used(tenant, requests=50)
+    QuotaWatch(accounts, settling_s=0.0).step(NOW)
+    assert standing(accounts, quota) == 7
