@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tenants", "0015_audit_webhooks"),
+        ("tenants", "0016_audit_is_found_by_its_filters"),
     ]
 
     operations = [
