@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -45,11 +46,15 @@ Shown = type[Document]
 
 class BoundedJson(JSONParser):
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Raises `ParseError` also for nesting that would exhaust the stack."""
+        """Raises `ParseError` also for nesting that would exhaust the stack, and for halves of a character."""
         try:
-            return super().parse(stream, media_type, parser_context)
+            read = super().parse(stream, media_type, parser_context)
+            json.dumps(read, ensure_ascii=False).encode()
         except RecursionError:
             raise exceptions.ParseError("The body is nested too deeply.") from None
+        except UnicodeEncodeError:
+            raise exceptions.ParseError("The body holds half a character: a lone surrogate.") from None
+        return read
 
 
 class AlwaysJson(BaseContentNegotiation):

@@ -19,6 +19,7 @@ from tenants.models import ApiKey, Tenant
 from tenants.scoping import all_tenants
 from tests.console.api.asking import ask, pointers
 from tests.console.conftest import World
+from tests.console.tuned import build_encoder
 from tests.tenants.conftest import SYSTEM, count_events
 
 NEW = {"slug": "initech", "name": "Initech"}
@@ -196,6 +197,16 @@ def test_who_asks_too_often_waits(world: World, few: None, monkeypatch: pytest.M
 
 def test_a_verb_takes_no_body_it_does_not_know(operator: Client, tenant: str) -> None:
     assert ask(operator, "POST", f"{tenant}/resume", {"why": "x"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body", ['{"inputs": [{"name": "\\ud800"}]}', '{"inputs": [{"\\udfff": 1}]}', '{"device": "\\ud800"}']
+)
+def test_half_a_character_is_no_error_of_ours(world: World, operator: Client, body: str) -> None:
+    version = build_encoder(world.model)
+    address = f"/api/v1/versions/{version.pk}/tunings"
+    answer = operator.post(address, body, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
 
 
 def test_nul_in_a_cursor_is_no_error_of_ours(operator: Client) -> None:
