@@ -16,6 +16,7 @@ from tenants.scopes import Scope, ScopeError, all_tenants, current_scope, tenant
 __all__ = [
     "Scope",
     "ScopeError",
+    "SharedScopedManager",
     "TenantScopedManager",
     "all_tenants",
     "current_scope",
@@ -35,6 +36,17 @@ class TenantScopedManager(models.Manager[_Row]):
         if scope.tenant_ids is None:
             return rows
         return rows.filter(tenant_id__in=sorted(scope.tenant_ids))
+
+
+class SharedScopedManager(TenantScopedManager[_Row]):
+    """Of a table whose rows of no tenant are everybody's to read; behind it: `ProtectTenantRows(shared=True)`."""
+
+    def get_queryset(self) -> models.QuerySet[_Row]:
+        scope = current_scope()
+        rows = models.Manager.get_queryset(self)
+        if scope.tenant_ids is None:
+            return rows
+        return rows.filter(models.Q(tenant_id=None) | models.Q(tenant_id__in=sorted(scope.tenant_ids)))
 
 
 def scope_of_row(row: models.Model) -> AbstractContextManager[None]:

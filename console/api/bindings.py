@@ -17,7 +17,7 @@ from serving.control.profiles.access import access_binding, access_profile, visi
 from serving.control.profiles.actions import bind_profile, unbind_profile
 from serving.control.profiles.models import ProfileBinding
 from serving.profiles import ENDPOINTS
-from tenants.access import access_tenant, require
+from tenants.access import access_tenant, require, scope_of
 from tenants.roles import Right
 
 
@@ -49,7 +49,8 @@ class Bindings(ApiView):
     def get(self, request: Request) -> Response:
         """Bindings that can apply to you, newest first."""
         wanted = {name: self.asked[name] for name in ("tenant", "profile") if name in self.asked}
-        return self.rows(visible_bindings(self.actor).filter(**wanted), BindingDocument)
+        with scope_of(self.actor):
+            return self.rows(visible_bindings(self.actor, **wanted), BindingDocument)
 
     @made("bind_profile", BindingBody, BindingDocument, Rehearsed)
     def post(self, request: Request) -> Response:

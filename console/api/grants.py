@@ -17,6 +17,9 @@ from serving.control.catalog.models import Model, ModelGrant
 from tenants.access import access_tenant
 from tenants.errors import NotFound
 from tenants.roles import Right
+from tenants.scoping import all_tenants
+
+_PLATFORMS = "grants are the platform's to read, whichever tenant it looks at"
 
 
 class GrantDocument(Document):
@@ -37,8 +40,9 @@ class Grants(ApiView):
     def get(self, request: Request, model_id: str) -> Response:
         """Tenants that hold a grant, newest first."""
         model = access_model_by_id(self.actor, model_id, Right.VIEW_PLATFORM)
-        rows = model.grants.select_related("tenant", "model")
-        return self.rows(rows, GrantDocument, NEWEST_NUMBERED)
+        with all_tenants(_PLATFORMS):
+            rows = model.grants.select_related("tenant", "model")
+            return self.rows(rows, GrantDocument, NEWEST_NUMBERED)
 
     @made("grant_model", GrantBody, GrantDocument)
     def post(self, request: Request, model_id: str) -> Response:
@@ -72,7 +76,8 @@ class OneGrant(ApiView):
 
 
 def _grant(model: Model, tenant_id: str) -> ModelGrant:
-    found = model.grants.select_related("tenant", "model").filter(tenant_id=tenant_id).first()
+    with all_tenants(_PLATFORMS):
+        found = model.grants.select_related("tenant", "model").filter(tenant_id=tenant_id).first()
     if found is None:
         raise NotFound("grant")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
@@ -22,13 +23,14 @@ from console.pages.tunings import recent_runs
 from console.requests import ConsoleRequest
 from serving.control.catalog.access import access_model, visible_models
 from serving.control.catalog.actions import create_model, facts_of, grant_model, revoke_grant, update_model
-from serving.control.catalog.models import Model, Version
+from serving.control.catalog.models import Model, ModelGrant, Version
 from serving.control.fleet.access import served_ids
 from serving.control.fleet.models import Deployment
-from tenants.access import access_tenant_by_slug, require
+from tenants.access import access_tenant_by_slug, require, scope_of
 from tenants.actors import Actor
 from tenants.models import Tenant
 from tenants.roles import Right
+from tenants.scoping import all_tenants
 from tenants.staleness import mark_of
 
 BUSY_STATES = ("pending", "starting", "loading", "warming", "draining")
@@ -82,7 +84,8 @@ class GrantForm(ActionForm):
 
     def __init__(self, model: Model, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        held = model.grants.values("tenant_id")
+        with all_tenants("an operator grants a model to those who lack it"):
+            held = list(model.grants.values_list("tenant_id", flat=True))
         self.fields["tenant"].queryset = Tenant.objects.exclude(pk__in=held)  # type: ignore[attr-defined]
 
 
@@ -92,7 +95,6 @@ def index(request: ConsoleRequest) -> HttpResponse:
     rows = visible_models(request.actor, scope).annotate(
         version_count=Count("versions", distinct=True),
         ready_count=Count("versions", distinct=True, filter=Q(versions__state="ready")),
-        grant_count=Count("grants", distinct=True),
     )
     search = request.GET.get("q", "").strip()[:100]
     if search:
@@ -104,6 +106,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
         default="name",
         filters={"q": ""},
     )
+    _count_grants(request.actor, found.page)
     running = {d.model_id: (d, serving_state(d)) for d in _active(model__in=[m.pk for m in found.page])}
     may_manage = request.actor.has(Right.MANAGE_MODELS)
     return show(request, "pages/models.html", listing=found, running=running, may_manage=may_manage)
@@ -224,7 +227,7 @@ def _serving(actor: Actor, model: Model) -> dict[str, Any]:
         "deployment": deployment,
         "replicas": replicas,
         "served": served_ids(),
-        "grants": list(model.grants.select_related("tenant").order_by("tenant__slug")),
+        "grants": _grants(actor, model),
         "has_ready": any(v.is_ready for v in versions),
         "measured": shown,
         "curve": curve_of(shown) if shown else None,
@@ -232,6 +235,20 @@ def _serving(actor: Actor, model: Model) -> dict[str, Any]:
         "is_moving": is_moving or any(run.is_active for run in tunings),
         "tunings": tunings,
     }
+
+
+def _grants(actor: Actor, model: Model) -> list[ModelGrant]:
+    """Of every tenant the person may see, whichever they look at now."""
+    with scope_of(actor):
+        return list(model.grants.select_related("tenant").order_by("tenant__slug"))
+
+
+def _count_grants(actor: Actor, shown: Iterable[Model]) -> None:
+    with scope_of(actor):
+        grants = ModelGrant.objects.filter(model__in=[model.pk for model in shown])
+        counts = dict(grants.values_list("model_id").annotate(Count("pk")))
+    for model in shown:
+        model.grant_count = counts.get(model.pk, 0)  # type: ignore[attr-defined]
 
 
 def _measured(versions: list[Version], deployment: Deployment | None) -> Version | None:

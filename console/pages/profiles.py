@@ -24,9 +24,9 @@ from serving.control.profiles.actions import (
     unbind_profile,
     update_profile,
 )
-from serving.control.profiles.models import LatePolicyChoice, SlaClassChoice, SlaProfile
+from serving.control.profiles.models import LatePolicyChoice, ProfileBinding, SlaClassChoice, SlaProfile
 from serving.profiles import ENDPOINTS
-from tenants.access import require
+from tenants.access import require, scope_of
 from tenants.models import Tenant
 from tenants.roles import Right
 from tenants.staleness import mark_of
@@ -147,9 +147,14 @@ class BindingForm(ActionForm):
         return {**self.cleaned_data, "endpoint": self.cleaned_data["endpoint"] or None}
 
 
+def _bindings(request: ConsoleRequest, **wanted: str) -> list[ProfileBinding]:
+    with scope_of(request.actor):
+        return list(visible_bindings(request.actor, **wanted))
+
+
 @page("profiles")
 def index(request: ConsoleRequest) -> HttpResponse:
-    bindings = list(visible_bindings(request.actor))
+    bindings = _bindings(request)
     profiles = list(visible_profiles(request.actor).order_by("target_p95_ms", "name"))
     rows = [(profile, [b for b in bindings if b.profile_id == profile.pk]) for profile in profiles]
     return show(
@@ -160,7 +165,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
 @page("profiles")
 def detail(request: ConsoleRequest, profile_id: str) -> HttpResponse:
     profile = access_profile(request.actor, profile_id)
-    bindings = list(visible_bindings(request.actor).filter(profile=profile))
+    bindings = _bindings(request, profile=profile.pk)
     return show(
         request,
         "pages/profile.html",
@@ -209,7 +214,7 @@ def edit(request: ConsoleRequest, profile_id: str) -> HttpResponse:
             request,
             form,
             changes=changes,
-            affected=list(visible_bindings(request.actor).filter(profile=profile)),
+            affected=_bindings(request, profile=profile.pk),
         )
     return frame.show(request, form)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import Q
-
 from serving.contract import ProfileEntry
 from serving.control.catalog.access import visible_models
 from serving.control.catalog.models import Model
@@ -14,6 +12,7 @@ from serving.control.profiles.models import ProfileBinding
 from serving.profiles import ENDPOINTS, ProfileTable
 from tenants.actors import Actor
 from tenants.models import Tenant
+from tenants.scoping import tenant_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,8 @@ class Promise:
 
 def promises_of(actor: Actor, tenant: Tenant) -> list[Promise]:
     """One entry per model the tenant may use and the actor may see."""
-    binds = Q(tenant_id=None) | Q(tenant_id=tenant.pk)
-    bindings = list(ProfileBinding.objects.filter(binds).select_related("model", "profile"))
+    with tenant_scope(tenant.pk):
+        bindings = list(ProfileBinding.objects.select_related("model", "profile"))
     profiles = {row.profile_id: profile_entry(row.profile) for row in bindings}
     table = ProfileTable([binding_entry(row) for row in bindings], profiles)
     return [_promise(table, tenant, model) for model in visible_models(actor, tenant.pk)]

@@ -106,7 +106,8 @@ def profile_entry(row: SlaProfile) -> ProfileEntry:
 
 
 def binding(binding_id: str) -> BindingEntry | None:
-    row = ProfileBinding.objects.select_related("model").filter(pk=binding_id).first()
+    with all_tenants(_WHY):
+        row = ProfileBinding.objects.select_related("model").filter(pk=binding_id).first()
     return None if row is None else binding_entry(row)
 
 
@@ -139,9 +140,7 @@ def model(name: str) -> ModelEntry | None:
     row = Model.objects.filter(name=name).first()
     if row is None:
         return None
-    grants = (
-        None if row.is_public else tuple(row.grants.order_by("tenant_id").values_list("tenant_id", flat=True))
-    )
+    grants = None if row.is_public else _granted(row)
     deployed = Deployment.objects.filter(model=row, state="active").select_related("version").first()
     replicas = _wanted(deployed)
     numbers = {str(replica.version.number): replica.version_id for replica in replicas}
@@ -155,6 +154,11 @@ def model(name: str) -> ModelEntry | None:
         versions=dict(sorted(numbers.items(), key=lambda item: int(item[0]))),
         created_at=row.created_at.timestamp(),
     )
+
+
+def _granted(row: Model) -> tuple[str, ...]:
+    with all_tenants(_WHY):
+        return tuple(row.grants.order_by("tenant_id").values_list("tenant_id", flat=True))
 
 
 def _routes(deployed: Deployment | None, replicas: list[Replica]) -> tuple[WeightedVersion, ...]:

@@ -23,7 +23,7 @@ from serving.control.profiles.models import ProfileBinding, SlaProfile
 from tenants.actions.keys import create_key
 from tenants.keys import parse_token
 from tenants.models import ApiKey, AuditEvent, Membership, Tenant, User
-from tenants.scoping import all_tenants
+from tenants.scoping import all_tenants, tenant_scope
 from tests.console.conftest import World
 from tests.tenants.conftest import SYSTEM
 
@@ -82,7 +82,8 @@ def test_the_demos_set_up_can_be_done_by_hand(world: World) -> None:
     chat = Tenant.objects.get(slug="acme-chat")
     profile = SlaProfile.objects.get(name="chat")
     assert post(client, "profile_bind", profile.pk, tenant=chat.pk, model="", endpoint="").status_code == 302
-    assert ProfileBinding.objects.get(tenant=chat).profile == profile
+    with tenant_scope(chat.pk):
+        assert ProfileBinding.objects.get(tenant=chat).profile == profile
     assert "chat" in client.get(reverse("tenant", args=["acme-chat"])).content.decode()
 
 

@@ -13,6 +13,10 @@ from django.db import DatabaseError, ProgrammingError, connection, transaction
 from django.db.utils import InternalError
 from django.test.utils import CaptureQueriesContext
 
+from serving.control.catalog.actions import create_model
+from serving.control.catalog.models import ModelGrant
+from serving.control.profiles.actions import bind_profile, create_profile
+from serving.control.profiles.models import ProfileBinding
 from tenants.actions.keys import create_key
 from tenants.actions.tenants import create_tenant
 from tenants.models import ApiKey, AuditEvent, Membership, Tenant, UsageMinute
@@ -22,12 +26,7 @@ from tenants.usage import record_usage
 from tests.tenants.conftest import SYSTEM, Cast, build_cast
 from tests.tenants.test_usage import row
 
-WITHOUT_POLICY = {
-    "control_modelgrant": "which models a tenant may use, written with the model and read through gates",
-    "control_profilebinding": "which profile binds, likewise",
-}
-"""Tables with a `tenant_id` that no policy protects yet, and what protects them instead."""
-ROWS = [Membership, ApiKey, AuditEvent, UsageMinute]
+ROWS = [Membership, ApiKey, AuditEvent, UsageMinute, ModelGrant]
 """Models of which `filled` makes rows for both tenants."""
 
 
@@ -43,6 +42,12 @@ def filled(team: Cast) -> Cast:
     for tenant in (team.tenant, team.other):
         key, _ = create_key(by=SYSTEM, tenant=tenant, name="ci")
         record_usage("gateway-1", [row(team, tenant_id=tenant.pk, key_id=key.pk)])
+    profile = create_profile(
+        by=SYSTEM, name="quick", sla_class="interactive", target_p95_ms=50, deadline_ms=500
+    )
+    create_model(by=SYSTEM, name="minilm", tenants=[team.tenant, team.other])
+    for bound in (team.tenant, team.other):
+        bind_profile(by=SYSTEM, profile=profile, tenant=bound)
     return team
 
 
@@ -61,9 +66,6 @@ def test_every_table_of_tenants_rows_has_the_policy_and_binds_its_owner_too(db: 
     """A new one: `ProtectTenantRows("table")` in its migration (`tenants.rowsecurity`)."""
     [flags] = raw("SELECT relrowsecurity, relforcerowsecurity FROM pg_class WHERE relname = %s", table)
     policies = {name for (name,) in raw("SELECT policyname FROM pg_policies WHERE tablename = %s", table)}
-    if table in WITHOUT_POLICY:
-        assert policies == set(), "it has a policy now: take it out of the list"
-        return
     assert flags == (True, True)
     assert POLICY in policies <= {POLICY, f"{POLICY}_shared"}
 
@@ -103,6 +105,18 @@ def test_what_failed_in_one_scope_leaves_no_other_scope_behind(filled: Cast, sta
             with pytest.raises(DatabaseError):
                 cursor.executemany(statement, [(0,)])
             assert owners_of("tenants_apikey") == {filled.tenant.pk}
+
+
+def test_what_binds_everybody_is_everybodys_to_read_and_the_platforms_to_change(filled: Cast) -> None:
+    table = ProfileBinding._meta.db_table
+    assert owners_of(table) == {None}
+    with tenant_scope(filled.tenant.pk):
+        assert owners_of(table) == {filled.tenant.pk, None}
+        assert {row.tenant_id for row in ProfileBinding.objects.all()} == {filled.tenant.pk, None}
+        assert ProfileBinding._base_manager.filter(tenant=None).update(endpoint="infer") == 0
+        assert ProfileBinding._base_manager.filter(tenant=None).delete()[0] == 0
+    with all_tenants("a test"):
+        assert owners_of(table) == {filled.tenant.pk, filled.other.pk, None}
 
 
 def test_a_platforms_own_event_is_shown_to_no_tenant(filled: Cast) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.db.models import Q, QuerySet
 
-from serving.control.catalog.models import Model, Version
+from serving.control.catalog.models import Model, ModelGrant, Version
 from tenants.access import require
 from tenants.actors import Actor
 from tenants.errors import NotFound
 from tenants.roles import Right
+from tenants.scoping import tenant_scope
 
 
 def visible_models(actor: Actor, tenant_id: str | None = None) -> QuerySet[Model]:
@@ -22,7 +23,9 @@ def granted_models(tenant_ids: list[str]) -> QuerySet[Model]:
     """Models that at least one of these tenants may use; none for no tenant."""
     if not tenant_ids:
         return Model.objects.none()
-    granted = Model.objects.filter(grants__tenant_id__in=tenant_ids).values("pk")
+    # Read here, not joined: the query may be evaluated in a narrower scope, such as the chosen tenant's.
+    with tenant_scope(tenant_ids):
+        granted = list(ModelGrant.objects.values_list("model_id", flat=True))
     return Model.objects.filter(Q(is_public=True) | Q(pk__in=granted))
 
 

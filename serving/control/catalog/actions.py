@@ -35,6 +35,7 @@ from tenants.audit import changed, record
 from tenants.errors import Conflict, Invalid
 from tenants.models import Tenant
 from tenants.roles import Right
+from tenants.scoping import all_tenants, tenant_scope
 from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
 
@@ -67,7 +68,8 @@ def create_model(
     model = Model(name=name, description=description, is_public=tenants is None)
     save_valid(model)
     granted = [ModelGrant(model=model, tenant=tenant) for tenant in tenants or ()]
-    ModelGrant.objects.bulk_create(granted, ignore_conflicts=True)
+    with all_tenants("one model is granted to several tenants"):
+        ModelGrant.objects.bulk_create(granted, ignore_conflicts=True)
     after = {"name": name, "is_public": model.is_public, "tenants": sorted(g.tenant.slug for g in granted)}
     record(by=by, action="model.created", target=model, after=after)
     publish.model(model)
@@ -102,7 +104,8 @@ def facts_of(model: Model) -> dict[str, Any]:
 def grant_model(*, by: Actor, model: Model, tenant: Tenant) -> ModelGrant:
     """Granting twice is one grant. A grant of a public model counts once the model is closed."""
     require(by, Right.MANAGE_MODELS)
-    grant, is_new = ModelGrant.objects.get_or_create(model=_locked(model), tenant=tenant)
+    with tenant_scope(tenant.pk):
+        grant, is_new = ModelGrant.objects.get_or_create(model=_locked(model), tenant=tenant)
     if is_new:
         record(by=by, action="model.granted", target=model, after={"tenant": tenant.slug}, tenant=tenant)
         publish.model(model)
@@ -113,7 +116,8 @@ def grant_model(*, by: Actor, model: Model, tenant: Tenant) -> ModelGrant:
 def revoke_grant(*, by: Actor, model: Model, tenant: Tenant) -> None:
     """Raises `Conflict` when the tenant holds no grant."""
     require(by, Right.MANAGE_MODELS)
-    deleted, _ = ModelGrant.objects.filter(model=_locked(model), tenant=tenant).delete()
+    with tenant_scope(tenant.pk):
+        deleted, _ = ModelGrant.objects.filter(model=_locked(model), tenant=tenant).delete()
     if not deleted:
         raise Conflict("This tenant holds no grant of the model.")
     record(by=by, action="model.grant_revoked", target=model, before={"tenant": tenant.slug}, tenant=tenant)

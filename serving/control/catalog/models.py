@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 from django.core.validators import RegexValidator
@@ -12,6 +13,7 @@ from django.db.models import F, Q
 from serving.contract import CostCurve, MeasuredPoint, TensorSpec
 from serving.control.catalog import artifacts, states
 from tenants.ids import PrefixedIdField
+from tenants.scoping import TenantScopedManager
 
 MODEL_NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 ALIAS_NAME = r"^[a-z][a-z0-9_-]{0,30}$"
@@ -67,6 +69,8 @@ class ModelGrant(models.Model):
     model = models.ForeignKey(Model, models.CASCADE, related_name="grants")
     tenant = models.ForeignKey("tenants.Tenant", models.CASCADE, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects: ClassVar[TenantScopedManager[ModelGrant]] = TenantScopedManager()
 
     class Meta:
         app_label = "control"

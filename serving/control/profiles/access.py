@@ -6,28 +6,28 @@ tenant, or to no tenant in particular.
 
 from __future__ import annotations
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from serving.control.profiles.models import ProfileBinding, SlaProfile
-from tenants.access import require
+from tenants.access import require, scope_of
 from tenants.actors import Actor
 from tenants.errors import NotFound
 from tenants.roles import Right
 
 
-def visible_bindings(actor: Actor) -> QuerySet[ProfileBinding]:
-    rows = ProfileBinding.objects.select_related("profile", "tenant", "model")
-    if actor.sees_platform:
-        return rows
-    if actor.is_anonymous:
-        return rows.none()
-    return rows.filter(Q(tenant=None) | Q(tenant__in=list(actor.tenant_ids)))
+def visible_bindings(actor: Actor, **wanted: str) -> QuerySet[ProfileBinding]:
+    """To be evaluated inside `scope_of(actor)`, which may be wider than what the person looks at now."""
+    with scope_of(actor):
+        rows = ProfileBinding.objects.select_related("profile", "tenant", "model").filter(**wanted)
+    return rows.none() if actor.is_anonymous else rows
 
 
 def visible_profiles(actor: Actor) -> QuerySet[SlaProfile]:
     if actor.sees_platform:
         return SlaProfile.objects.all()
-    return SlaProfile.objects.filter(pk__in=visible_bindings(actor).order_by().values("profile"))
+    with scope_of(actor):
+        bound = set(visible_bindings(actor).order_by().values_list("profile_id", flat=True))
+    return SlaProfile.objects.filter(pk__in=bound)
 
 
 def access_profile(actor: Actor, profile_id: str, right: Right = Right.VIEW) -> SlaProfile:
@@ -40,7 +40,8 @@ def access_profile(actor: Actor, profile_id: str, right: Right = Right.VIEW) -> 
 
 
 def access_binding(actor: Actor, binding_id: str, right: Right = Right.VIEW) -> ProfileBinding:
-    binding = visible_bindings(actor).filter(pk=binding_id).first()
+    with scope_of(actor):
+        binding = visible_bindings(actor, pk=binding_id).first()
     if binding is None:
         raise NotFound("binding")
     _require(actor, right)

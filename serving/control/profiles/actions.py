@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from typing import Any
 
 from django.db import transaction
@@ -18,6 +19,7 @@ from tenants.audit import Target, changed, record
 from tenants.errors import Conflict, Invalid, NotFound
 from tenants.models import Tenant
 from tenants.roles import Right
+from tenants.scoping import all_tenants, scope_of_row, tenant_scope
 from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
 
@@ -100,7 +102,8 @@ def delete_profile(*, by: Actor, profile: SlaProfile) -> None:
     fresh = _locked(profile)
     target, before = _target(fresh), facts_of(fresh)
     try:
-        fresh.delete()
+        with all_tenants("bindings of every tenant keep a profile"):
+            fresh.delete()
     except ProtectedError as error:
         raise Conflict("The profile is still bound; bind those targets to another profile first.") from error
     record(by=by, action="profile.deleted", target=target, before=before)
@@ -121,7 +124,8 @@ def bind_profile(
     if endpoint is not None and endpoint not in ENDPOINTS:
         raise Invalid({"endpoint": f"Known endpoints: {', '.join(ENDPOINTS)}."})
     target = {"tenant": tenant, "model": model, "endpoint": endpoint}
-    known = ProfileBinding.objects.select_for_update().filter(**_lookup(target)).first()
+    with _scope_of_target(tenant):
+        known = ProfileBinding.objects.select_for_update().filter(**_lookup(target)).first()
     if known is not None and known.profile_id == profile.pk:
         return known
     before = {"profile": str(known.profile)} if known else None
@@ -145,14 +149,16 @@ def bind_profile(
 def unbind_profile(*, by: Actor, binding: ProfileBinding) -> None:
     """The target falls back to the next wider binding. Raises `Conflict` for the platform default."""
     require(by, Right.MANAGE_PROFILES)
-    fresh = ProfileBinding.objects.select_for_update().filter(pk=binding.pk).first()
+    with scope_of_row(binding):
+        fresh = ProfileBinding.objects.select_for_update().filter(pk=binding.pk).first()
     if fresh is None:
         raise NotFound("binding")
     if fresh.is_default:
         raise Conflict("The platform keeps a default profile: bind another profile to it instead.")
     target, tenant = Target("binding", fresh.pk, str(fresh)), fresh.tenant
     before = {"profile": str(fresh.profile), "target": fresh.scope_text}
-    fresh.delete()
+    with scope_of_row(binding):
+        fresh.delete()
     record(by=by, action="profile.unbound", target=target, before=before, tenant=tenant)
     publish.binding(target.id)
 
@@ -189,6 +195,10 @@ def facts_of(profile: SlaProfile) -> dict[str, Any]:
 
 def _target(profile: SlaProfile) -> Target:
     return Target("profile", profile.pk, profile.name)
+
+
+def _scope_of_target(tenant: Tenant | None) -> AbstractContextManager[None]:
+    return tenant_scope(tenant.pk) if tenant else all_tenants("a binding of no tenant is the platform's")
 
 
 def _lookup(target: dict[str, Any]) -> dict[str, Any]:

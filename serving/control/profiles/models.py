@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 
 from serving.profiles import ENDPOINTS
 from tenants.ids import PrefixedIdField
+from tenants.scoping import SharedScopedManager
 
 
 class SlaClassChoice(models.TextChoices):
@@ -94,6 +97,8 @@ class ProfileBinding(models.Model):
         max_length=16, null=True, blank=True, choices=[(name, name) for name in ENDPOINTS]
     )
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects: ClassVar[SharedScopedManager[ProfileBinding]] = SharedScopedManager()
 
     class Meta:
         app_label = "control"

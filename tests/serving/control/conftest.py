@@ -15,6 +15,7 @@ from serving.control.fleet import hosts
 from serving.control.fleet.models import Host
 from serving.control.profiles.models import ProfileBinding, SlaProfile
 from tenants.actors import Actor
+from tenants.scoping import all_tenants
 
 GIB = 2**30
 
@@ -72,7 +73,8 @@ def make_host(db: None) -> Callable[..., Host]:
 def default_profile(db: None) -> SlaProfile:
     """The platform default, which a migration made; a test that flushed the database took it away."""
     profile, _ = SlaProfile.objects.get_or_create(name="standard")
-    ProfileBinding.objects.get_or_create(
-        tenant=None, model=None, endpoint=None, defaults={"profile": profile}
-    )
+    with all_tenants("a test puts the platform's default back"):
+        ProfileBinding.objects.get_or_create(
+            tenant=None, model=None, endpoint=None, defaults={"profile": profile}
+        )
     return profile

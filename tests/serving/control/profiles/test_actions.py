@@ -132,7 +132,8 @@ def test_unbinding_retracts_but_never_the_default(
     binding = bind_profile(by=operator, profile=profile, tenant=tenant)
     unbind_profile(by=operator, binding=binding)
     assert entry("binding", binding.pk) is None
-    default = ProfileBinding.objects.get(tenant=None, model=None, endpoint=None)
+    with all_tenants("a test"):
+        default = ProfileBinding.objects.get(tenant=None, model=None, endpoint=None)
     assert default.is_default and default.profile == default_profile
     with pytest.raises(Conflict):
         unbind_profile(by=operator, binding=default)
