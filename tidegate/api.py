@@ -131,6 +131,14 @@ class Keys(Noun):
         made: documents.NewKey = self._at.post(f"/tenants/{tenant_id}/keys", body)
         return made
 
+    def roll(
+        self, key_id: str, *, overlap_s: int = 24 * 3600, expires_at: str | None = None
+    ) -> documents.NewKey:
+        """Another key in its place; the old one works for `overlap_s` seconds more. `token` is in this answer only."""
+        body = {"overlap_s": overlap_s, "expires_at": expires_at}
+        made: documents.NewKey = self._at.post(f"/keys/{key_id}/roll", body)
+        return made
+
     def revoke(self, key_id: str) -> documents.Key:
         changed: documents.Key = self._at.post(f"/keys/{key_id}/revoke")
         return changed

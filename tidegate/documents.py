@@ -29,6 +29,7 @@ class Key(TypedDict):
     allowed_networks: list[str] | None
     state: str
     expires_at: str | None
+    replaced_by: str | None
     revoked_at: str | None
     last_used_at: str | None
     created_at: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.urls import reverse
@@ -14,7 +15,14 @@ from console.api.readable import readable
 from console.api.schema import Page, listed, made, shown
 from console.api.views import ApiView
 from tenants.access import access_key, access_tenant
-from tenants.actions.keys import MAX_ALLOWED_MODELS, MAX_NETWORKS, create_key, revoke_key
+from tenants.actions.keys import (
+    MAX_ALLOWED_MODELS,
+    MAX_NETWORKS,
+    MAX_OVERLAP,
+    create_key,
+    revoke_key,
+    roll_key,
+)
 from tenants.models import ApiKey
 from tenants.roles import KEY_SCOPES, Right
 
@@ -33,6 +41,9 @@ class KeyDocument(Document):
     allowed_networks = serializers.ListField(child=serializers.CharField(), allow_null=True)
     state = serializers.ChoiceField(choices=STATES)
     expires_at = Moment(allow_null=True)
+    replaced_by = serializers.CharField(
+        source="replaced_by_id", allow_null=True, help_text="The key it was rolled to."
+    )
     revoked_at = Moment(allow_null=True)
     last_used_at = Moment(allow_null=True)
     created_at = Moment()
@@ -72,6 +83,16 @@ class KeyBody(Body):
         help_text="CIDRs such as 192.0.2.0/24; absent or null allows every address.",
     )
     expires_at = Moment(allow_null=True, required=False)
+
+
+class RollBody(Body):
+    overlap_s = serializers.IntegerField(
+        default=24 * 3600,
+        min_value=0,
+        max_value=int(MAX_OVERLAP.total_seconds()),
+        help_text="How long the old key works beside the new one, or until its own expiry if that is sooner.",
+    )
+    expires_at = Moment(allow_null=True, required=False, help_text="Of the new key.")
 
 
 class KeyQuery(Page):
@@ -123,6 +144,24 @@ class OneKey(ApiView):
     def get(self, request: Request, key_id: str) -> Response:
         """One key, without its secret."""
         return self.one(access_key(self.actor, key_id), KeyDocument)
+
+
+class RollKey(ApiView):
+    """`/keys/{id}/roll`"""
+
+    @made("roll_key", RollBody, NewKeyDocument)
+    def post(self, request: Request, key_id: str) -> Response:
+        """Put a new key of the same name, scopes, models and networks beside it. The token is in this answer only."""
+        key = access_key(self.actor, key_id, Right.MANAGE_KEYS)
+        values = self.read(RollBody)
+        overlap = timedelta(seconds=values.pop("overlap_s"))
+
+        def act() -> ApiKey:
+            fresh, token = roll_key(by=self.actor, key=key, overlap=overlap, **values)
+            fresh.token = token  # type: ignore[attr-defined]
+            return fresh
+
+        return self.make(act, NewKeyDocument, lambda fresh: reverse("api_key", args=[fresh.pk]))
 
 
 class RevokeKey(ApiView):

@@ -41,6 +41,7 @@ urlpatterns = [
     path("accounts/<str:account_id>", accounts.OneAccount.as_view(), name="api_account"),
     path("keys", keys.Keys.as_view(), name="api_keys"),
     path("keys/<str:key_id>", keys.OneKey.as_view(), name="api_key"),
+    path("keys/<str:key_id>/roll", keys.RollKey.as_view(), name="api_key_roll"),
     path("keys/<str:key_id>/revoke", keys.RevokeKey.as_view(), name="api_key_revoke"),
     path("models", models.Models.as_view(), name="api_models"),
     path("models/<str:model_id>", models.OneModel.as_view(), name="api_model"),

@@ -88,8 +88,11 @@ def test_an_operator_makes_a_tenant_and_a_key(operator: Terminal) -> None:
     operator.run("tenants", "set", "initech", "--time-zone", "Asia/Shanghai")
     key = operator.json("keys", "create", "initech", "app", "--days", "30", "--model", "minilm")[0]
     assert key["token"].startswith("tg_") and key["allowed_models"] == ["minilm"]
-    assert operator.json("keys", "revoke", key["id"])[0]["state"] == "revoked"
-    assert [k["name"] for k in operator.json("keys", "list", "initech")] == ["app"]
+    rolled = operator.json("keys", "roll", key["id"], "--overlap-hours", "1")[0]
+    assert rolled["token"].startswith("tg_") and rolled["allowed_models"] == ["minilm"]
+    assert operator.json("keys", "revoke", rolled["id"])[0]["state"] == "revoked"
+    listed = operator.json("keys", "list", "initech")
+    assert [(k["name"], k["replaced_by"]) for k in listed] == [("app", None), ("app", rolled["id"])]
     operator.run("tenants", "suspend", "initech", "--reason", "unpaid")
     operator.run("tenants", "resume", "initech")
     assert last_event().action == "tenant.resumed"

@@ -19,7 +19,7 @@ MICRO = 1_000_000
 POLL_S = 1.0
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, pretty_exceptions_enable=False)
 tenants = typer.Typer(no_args_is_help=True, help="Tenants: list, show, create, set, suspend, resume.")
-keys = typer.Typer(no_args_is_help=True, help="API keys of a tenant: list, create, revoke.")
+keys = typer.Typer(no_args_is_help=True, help="API keys of a tenant: list, create, roll, revoke.")
 models = typer.Typer(no_args_is_help=True, help="Models and their versions.")
 deployments = typer.Typer(no_args_is_help=True, help="What runs: list, create, scale, switch, stop.")
 audit = typer.Typer(no_args_is_help=True, help="The audit trail.")
@@ -206,6 +206,18 @@ def keys_create(
                 tenant_id, name, scopes=scope or ["infer"], allowed_models=model, expires_at=expires_at
             )
         )
+
+
+@keys.command("roll")
+def keys_roll(
+    key_id: str,
+    overlap_hours: Annotated[int, typer.Option(min=0, help="How long the old key still works.")] = 24,
+    days: Annotated[int | None, typer.Option(min=1, help="Days until the new key expires.")] = None,
+) -> None:
+    """Make a key in another's place. Its token is printed once, and kept nowhere."""
+    expires_at = (datetime.now(UTC) + timedelta(days=days)).isoformat() if days else None
+    with console() as tidegate:
+        show(tidegate.keys.roll(key_id, overlap_s=overlap_hours * 3600, expires_at=expires_at))
 
 
 @keys.command("revoke")

@@ -174,6 +174,7 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "GET api_tenant_keys": (tenant, (200, 200, 200, 404, 200, 403)),
     "POST api_tenant_keys": (tenant, (201, 201, 403, 404, 403, 403)),
     "GET api_key": (key, (200, 200, 200, 404, 200, 403)),
+    "POST api_key_roll": (key, (201, 201, 403, 404, 403, 403)),
     "POST api_key_revoke": (key, (200, 200, 403, 404, 403, 403)),
     "GET api_models": (nothing, (200, 200, 200, 200, 200, 200)),
     "POST api_models": (nothing, (201, 403, 403, 403, 403, 403)),

@@ -140,6 +140,22 @@ def test_a_keys_token_is_shown_once(world: World, owner: Client) -> None:
         assert not any(token[-43:] in repr(vars(event)) for event in AuditEvent.objects.all())
 
 
+def test_a_key_is_rolled_once_and_works_beside_the_new_one_for_a_while(world: World, owner: Client) -> None:
+    token_of(world, "infer", "manage:read", name="ci")
+    old = next(k for k in ask(owner, "GET", "/keys").json()["data"] if k["name"] == "ci")
+    answer = ask(owner, "POST", f"/keys/{old['id']}/roll", {"overlap_s": 3600})
+    assert answer.status_code == 201, answer.content
+    fresh = answer.json()
+    assert (fresh["name"], fresh["scopes"], fresh["replaced_by"]) == ("ci", old["scopes"], None)
+    assert ask(with_key(fresh["token"]), "GET", "/me").status_code == 200
+    kept = ask(owner, "GET", f"/keys/{old['id']}").json()
+    assert (kept["replaced_by"], kept["state"]) == (fresh["id"], "active")
+    assert kept["expires_at"] is not None
+    assert "token" not in ask(owner, "GET", answer["location"]).json()
+    assert ask(owner, "POST", f"/keys/{old['id']}/roll", {}).status_code == 409
+    assert ask(owner, "POST", f"/keys/{fresh['id']}/roll", {"overlap_s": -1}).status_code == 422
+
+
 def test_a_key_is_revoked_once(world: World, owner: Client) -> None:
     address = f"/keys/{world.key.pk}"
     tag = ask(owner, "GET", address)["etag"]
