@@ -1,0 +1,127 @@
+"""Every address of the API × everybody there is to a tenant: who is answered, who refused, who told nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenants.roles import Right
+from tests.console.api import test_access as api
+from tests.console.conftest import World
+from tests.console.everybody import (
+    EVERYBODY,
+    Asks,
+    anyone,
+    in_tenant,
+    invite_everybody,
+    on_platform,
+    shared,
+    somewhere,
+)
+
+# fmt: off
+API: dict[str, Asks] = {
+    "GET api_me": anyone(),
+    "GET api_tenants": anyone(),
+    "POST api_tenants": on_platform(Right.MANAGE_TENANTS),
+    "GET api_tenant": in_tenant(Right.VIEW),
+    "PATCH api_tenant": in_tenant(Right.EDIT_TENANT),
+    "POST api_tenant_suspend": shared(Right.MANAGE_TENANTS),
+    "POST api_tenant_resume": shared(Right.MANAGE_TENANTS),
+    "GET api_members": in_tenant(Right.VIEW),
+    "POST api_members": in_tenant(Right.MANAGE_MEMBERS),
+    "GET api_member": in_tenant(Right.VIEW),
+    "PATCH api_member": in_tenant(Right.MANAGE_MEMBERS),
+    "DELETE api_member": in_tenant(Right.MANAGE_MEMBERS),
+    "GET api_accounts": on_platform(Right.VIEW_PLATFORM),
+    "POST api_accounts": on_platform(Right.MANAGE_USERS),
+    "GET api_account": on_platform(Right.VIEW_PLATFORM, hidden=True),
+    "PATCH api_account": on_platform(Right.MANAGE_USERS, hidden=True),
+    "GET api_keys": anyone(),
+    "GET api_tenant_keys": in_tenant(Right.VIEW),
+    "POST api_tenant_keys": in_tenant(Right.MANAGE_KEYS),
+    "GET api_key": in_tenant(Right.VIEW),
+    "POST api_key_roll": in_tenant(Right.MANAGE_KEYS),
+    "POST api_key_revoke": in_tenant(Right.MANAGE_KEYS),
+    "GET api_models": anyone(),
+    "POST api_models": on_platform(Right.MANAGE_MODELS),
+    "GET api_model": shared(Right.VIEW),
+    "PATCH api_model": shared(Right.MANAGE_MODELS),
+    "GET api_grants": shared(Right.VIEW_PLATFORM),
+    "POST api_grants": shared(Right.MANAGE_MODELS),
+    "DELETE api_grant": shared(Right.MANAGE_MODELS),
+    "GET api_aliases": shared(Right.VIEW),
+    "PUT api_alias": shared(Right.MANAGE_MODELS),
+    "GET api_versions": shared(Right.VIEW),
+    "POST api_versions": shared(Right.MANAGE_MODELS),
+    "GET api_version": shared(Right.VIEW),
+    "PATCH api_version": shared(Right.MANAGE_MODELS),
+    "POST api_version_validate": shared(Right.MANAGE_MODELS),
+    "POST api_version_trust": shared(Right.MANAGE_MODELS),
+    "POST api_version_archive": shared(Right.MANAGE_MODELS),
+    "GET api_deployments": on_platform(Right.VIEW_PLATFORM),
+    "POST api_deployments": on_platform(Right.MANAGE_FLEET),
+    "GET api_deployment": on_platform(Right.VIEW_PLATFORM, hidden=True),
+    "POST api_deployment_scale": on_platform(Right.MANAGE_FLEET, hidden=True),
+    "POST api_deployment_switch": on_platform(Right.MANAGE_FLEET, hidden=True),
+    "POST api_deployment_stop": on_platform(Right.MANAGE_FLEET, hidden=True),
+    "GET api_profiles": anyone(),
+    "POST api_profiles": on_platform(Right.MANAGE_PROFILES),
+    "GET api_profile": shared(Right.VIEW),
+    "PATCH api_profile": shared(Right.MANAGE_PROFILES),
+    "DELETE api_profile": shared(Right.MANAGE_PROFILES),
+    "GET api_bindings": anyone(),
+    "POST api_bindings": on_platform(Right.MANAGE_PROFILES),
+    "GET api_binding": shared(Right.VIEW),
+    "DELETE api_binding": shared(Right.MANAGE_PROFILES),
+    "GET api_quotas": anyone(),
+    "GET api_quota": in_tenant(Right.VIEW),
+    "PATCH api_quota": in_tenant(Right.MANAGE_KEYS),
+    "DELETE api_quota": in_tenant(Right.MANAGE_KEYS),
+    "GET api_tenant_quotas": in_tenant(Right.VIEW),
+    "POST api_tenant_quotas": in_tenant(Right.MANAGE_KEYS),
+    "GET api_prices": anyone(),
+    "POST api_prices": on_platform(Right.MANAGE_PRICES),
+    "GET api_price": shared(Right.VIEW),
+    "DELETE api_price": shared(Right.MANAGE_PRICES),
+    "POST api_price_end": shared(Right.MANAGE_PRICES),
+    "GET api_usage": somewhere(Right.VIEW_USAGE),
+    "GET api_events": somewhere(Right.VIEW_AUDIT),
+    "GET api_event": replace(in_tenant(Right.VIEW_AUDIT), is_asked_first=True),
+    "GET api_exports": somewhere(Right.EXPORT_AUDIT),
+    "POST api_exports": replace(in_tenant(Right.EXPORT_AUDIT), unseen=422),
+    "GET api_export": in_tenant(Right.EXPORT_AUDIT, hidden=True),
+    "GET api_export_content": in_tenant(Right.EXPORT_AUDIT, hidden=True),
+    "GET api_export_manifest": in_tenant(Right.EXPORT_AUDIT, hidden=True),
+    "GET api_hosts": on_platform(Right.VIEW_PLATFORM),
+    "GET api_replicas": on_platform(Right.VIEW_PLATFORM),
+    "GET api_version_tunings": on_platform(Right.VIEW_PLATFORM, hidden=True),
+    "POST api_version_tunings": on_platform(Right.MANAGE_FLEET, hidden=True),
+    "GET api_tuning": on_platform(Right.VIEW_PLATFORM, hidden=True),
+    "POST api_tuning_cancel": on_platform(Right.MANAGE_FLEET, hidden=True),
+    "POST api_tuning_apply": on_platform(Right.MANAGE_FLEET, hidden=True),
+}
+# fmt: on
+
+
+def answer_of(name: str) -> int:
+    """Whom an address answers, it answers like an operator: success, or what stands in the way there."""
+    return api.TABLE[name][1][api.PEOPLE.index("operator")]
+
+
+def test_every_address_is_in_the_table() -> None:
+    assert set(API) == set(api.TABLE)
+
+
+def test_everybody_is_answered_by_their_rights_alone(world: World) -> None:
+    remove = invite_everybody(world.cast)
+    clients = {who: world.client(who) for who in EVERYBODY}
+    remove()
+    wrong = {}
+    for who, client in clients.items():
+        actor = world.cast.actor(who)
+        for name, asks in API.items():
+            expected = asks.refusal(actor, world.cast.tenant.pk) or answer_of(name)
+            found = api.status(world, client, name)
+            if found != expected:
+                wrong[f"{who}: {name}"] = (found, expected)
+    assert wrong == {}
