@@ -140,6 +140,7 @@ def _check_roll(by: Actor, old: ApiKey, overlap: timedelta, expires_at: datetime
     if wrong:
         raise Invalid({"expires_at": wrong})
     _check_scopes_are_own(by, old.tenant, list(old.scopes))
+    refuse_beyond_maker(by, old.tenant, old.scopes, old.allowed_models, old.allowed_networks, expires_at)
 
 
 @transaction.atomic

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tenants.actions.keys import create_key
+from tenants.actions.keys import create_key, roll_key
 from tenants.actors import Actor
 from tenants.errors import Invalid
 from tenants.models import ApiKey
@@ -65,3 +65,11 @@ def test_a_key_for_inference_may_be_for_elsewhere(team: Cast) -> None:
 def test_a_person_and_a_key_without_bounds_make_what_they_like(team: Cast) -> None:
     made(team, maker(team), scopes=MANAGES, allowed_networks=["192.0.2.0/24"], expires_at=LATER)
     assert create_key(by=team.actor("owner"), tenant=team.tenant, name="free", scopes=MANAGES)[0].pk
+
+
+def test_a_bound_key_takes_the_place_of_none_that_reaches_further(team: Cast) -> None:
+    by = maker(team, allowed_networks=["192.0.2.0/24"])
+    wide, _ = create_key(by=team.actor("owner"), tenant=team.tenant, name="wide", scopes=MANAGES)
+    with pytest.raises(Invalid) as refused:
+        roll_key(by=by, key=wide, overlap=timedelta(0))
+    assert list(refused.value.errors) == ["allowed_networks"]
