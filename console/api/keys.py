@@ -23,6 +23,7 @@ from tenants.actions.keys import (
     revoke_key,
     roll_key,
 )
+from tenants.ending import ending_keys
 from tenants.models import ApiKey
 from tenants.roles import KEY_SCOPES, Right
 
@@ -97,6 +98,9 @@ class RollBody(Body):
 
 class KeyQuery(Page):
     tenant = serializers.CharField(required=False, max_length=40)
+    ending = serializers.BooleanField(
+        default=False, help_text="Only keys that end within 14 days and that nothing was put in the place of."
+    )
 
 
 class Keys(ApiView):
@@ -105,7 +109,7 @@ class Keys(ApiView):
     @listed("list_keys", KeyDocument, KeyQuery)
     def get(self, request: Request) -> Response:
         """Keys of every tenant you may see, the newest first."""
-        rows = ApiKey.objects.select_related("tenant")
+        rows = (ending_keys() if self.asked["ending"] else ApiKey.objects.all()).select_related("tenant")
         ids = readable(self.actor, Right.VIEW)
         if ids is not None:
             rows = rows.filter(tenant_id__in=ids)

@@ -14,11 +14,13 @@ from console.pages.snippets import curl_embeddings
 from console.requests import ConsoleRequest, choose_tenant
 from serving.control.catalog.access import visible_models
 from tenants.access import visible_tenants
+from tenants.ending import ending_keys
 from tenants.models import AuditEvent, Tenant
 from tenants.roles import Right
 
 RECENT = timedelta(days=1)
 RECENT_ROWS = 8
+ENDING_ROWS = 5
 NO_CHANGE = ("user.signed_in", "user.signed_out", "user.sign_in_failed", "audit.exported")
 """Events that changed nothing; the audit page has them."""
 
@@ -26,6 +28,7 @@ NO_CHANGE = ("user.signed_in", "user.signed_out", "user.sign_in_failed", "audit.
 @page("overview")
 def overview(request: ConsoleRequest) -> HttpResponse:
     tenant, model = live_tenant(request), _any_model(request)
+    ending = list(ending_keys().select_related("tenant")[: ENDING_ROWS + 1])
     return show(
         request,
         "pages/overview.html",
@@ -34,6 +37,8 @@ def overview(request: ConsoleRequest) -> HttpResponse:
         has_scope=tenant is not None or request.actor.sees_platform,
         words=live_words(),
         changes=recent_changes(request),
+        ending=ending[:ENDING_ROWS],
+        has_more_ending=len(ending) > ENDING_ROWS,
         sees_audit=_sees_audit(request),
         curl=curl_embeddings(model) if model else "",
     )

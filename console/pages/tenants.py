@@ -171,6 +171,7 @@ def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
         keys = list(ApiKey.objects.order_by(newest, "-created_at")[: MAX_ACTIVE_KEYS + RECENT_KEYS])
         invitations = list(Invitation.objects.filter(accepted_at=None, withdrawn_at=None)[:MAX_OPEN])
         usage = _usage(request, tenant)
+    only_ending = request.GET.get("keys") == "ending"
     return show(
         request,
         "pages/tenant.html",
@@ -178,7 +179,9 @@ def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
         own_rights=rights,
         members=members,
         invitations=invitations,
-        keys=keys,
+        keys=[key for key in keys if key.expires_soon] if only_ending else keys,
+        only_ending=only_ending,
+        ending_count=sum(key.expires_soon for key in keys),
         promises=promises_of(request.actor, tenant),
         usage=usage,
         usage_total=total_of(usage),

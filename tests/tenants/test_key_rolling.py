@@ -9,9 +9,10 @@ import pytest
 from django.utils import timezone
 
 from tenants.actions.keys import create_key, revoke_key, roll_key
+from tenants.ending import ending_keys
 from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import ApiKey, AuditEvent
-from tenants.scoping import all_tenants
+from tenants.scoping import all_tenants, tenant_scope
 from tests.tenants.conftest import SYSTEM, Cast
 
 DAY = timedelta(days=1)
@@ -121,5 +122,11 @@ def test_a_key_warns_of_its_end_two_weeks_before_and_not_once_it_was_rolled(team
     assert soon.expires_soon
     assert not _key(team, name="later", expires_at=timezone.now() + 15 * DAY).expires_soon
     assert not _key(team, name="never").expires_soon
+    with tenant_scope(team.tenant.pk):
+        assert list(ending_keys()) == [soon]
+    with tenant_scope(team.other.pk):
+        assert list(ending_keys()) == []
     roll_key(by=SYSTEM, key=soon, overlap=DAY)
     assert not _again(soon).expires_soon
+    with tenant_scope(team.tenant.pk):
+        assert list(ending_keys()) == []
