@@ -29,7 +29,7 @@ from tenants.trail.formats import available_formats
 from tenants.trail.search import FILTERS, SEARCHED, Asked, matching
 from tenants.trail.verifications import of_tenant, request_verification
 
-RECENT_KINDS = 5_000
+RECENT_KINDS = 1_000
 """Newest events whose actions are offered as filters."""
 MAX_COUNTED = 10_000
 """Events that can be paged through; whoever looks for older ones says when."""
