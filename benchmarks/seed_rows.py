@@ -21,7 +21,7 @@ TENANT_COLUMNS = (
     "created_at", "updated_at",
 )  # fmt: skip
 KEY_COLUMNS = (
-    "id", "tenant_id", "name", "prefix", "last_four", "digest", "scopes", "created_at", "created_by",
+    "id", "first_id", "tenant_id", "name", "prefix", "last_four", "digest", "scopes", "created_at", "created_by",
 )  # fmt: skip
 USAGE_COLUMNS = ("minute", *DIMENSIONS, *NAMES, *COUNTS)
 EVENT_COLUMNS = (
@@ -71,7 +71,7 @@ def _key(number: int, owner: Tenant, now: datetime, draw: random.Random) -> Key:
     ident, name = _id("key_", 12, draw), f"service {number}"
     created = now - timedelta(minutes=draw.randrange(500_000))
     shown = (f"tg_{ident[4:8]}…", ident[-4:])
-    values = (ident, owner.id, name, *shown, draw.randbytes(32), ["infer"], created, "seed")
+    values = (ident, "", owner.id, name, *shown, draw.randbytes(32), ["infer"], created, "seed")
     return Key(ident, name, owner, values)
 
 
