@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from django.db.models import Q, QuerySet
 
 from serving.control.catalog.models import Model, ModelGrant, Version
@@ -9,7 +12,8 @@ from tenants.access import require
 from tenants.actors import Actor
 from tenants.errors import NotFound
 from tenants.roles import Right
-from tenants.scoping import tenant_scope
+from tenants.scopes import scope_setting
+from tenants.scoping import current_scope, tenant_scope
 
 
 def visible_models(actor: Actor, tenant_id: str | None = None) -> QuerySet[Model]:
@@ -23,9 +27,7 @@ def granted_models(tenant_ids: list[str]) -> QuerySet[Model]:
     """Models that at least one of these tenants may use; none for no tenant."""
     if not tenant_ids:
         return Model.objects.none()
-    # Read here, not joined: the query may be evaluated in a narrower scope, such as the chosen tenant's.
-    with tenant_scope(tenant_ids):
-        granted = list(ModelGrant.objects.values_list("model_id", flat=True))
+    granted = _granted(tenant_ids)
     return Model.objects.filter(Q(is_public=True) | Q(pk__in=granted))
 
 
@@ -73,3 +75,12 @@ def _require(actor: Actor, right: Right) -> None:
     """Seeing a model is all that viewing needs; every other right over it is the platform's."""
     if right is not Right.VIEW:
         require(actor, right)
+
+
+def _granted(tenant_ids: list[str]) -> Iterable[Any]:
+    """Ids of models: a subquery where the running scope shows these tenants' grants, else read at once."""
+    shown = current_scope().tenant_ids if scope_setting() else frozenset()
+    if shown is None or shown.issuperset(tenant_ids):
+        return ModelGrant.objects.filter(tenant_id__in=tenant_ids).values("model_id")
+    with tenant_scope(tenant_ids):
+        return list(ModelGrant.objects.values_list("model_id", flat=True))
