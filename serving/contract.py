@@ -119,6 +119,9 @@ class ModelEntry(Frozen, frozen=True, tag="model"):
     versions: dict[str, str] = {}
     """Version number (as text) → version id, for those that are deployed."""
     created_at: float = 0.0
+    pool_requests_per_s: int | None = None
+    """What all tenants together may ask of it; each has what is guaranteed to it, and borrows the rest."""
+    pool_concurrency: int | None = None
 
 
 class ProfileEntry(Frozen, frozen=True, tag="profile"):
@@ -244,6 +247,8 @@ class QuotaEntry(Frozen, frozen=True, tag="quota"):
     model: str | None = None
     observe_only: bool = False
     """Counted and shown, never refused."""
+    guaranteed: int | None = None
+    """Of `limit`: so much of the model's pool is always there for the tenant."""
 
 
 ConfigBody = (

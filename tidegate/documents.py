@@ -47,6 +47,8 @@ class Model(TypedDict):
     description: str
     is_public: bool
     created_at: str
+    pool_requests_per_s: int | None
+    pool_concurrency: int | None
 
 
 class Artifact(TypedDict):

@@ -9,12 +9,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.api.fields import Body, Document, Flag, Moment, Ref, Text
+from console.api.fields import Body, Document, Flag, Moment, Ref, Text, Whole
 from console.api.schema import Page, changed, listed, made, shown
 from console.api.views import ApiView
 from serving.control.catalog.access import access_model_by_id, visible_models
 from serving.control.catalog.actions import create_model, facts_of, update_model
-from serving.control.catalog.models import MODEL_NAME, Model
+from serving.control.catalog.models import MAX_POOL, MODEL_NAME, Model
 from tenants.access import access_tenant, require
 from tenants.models import Tenant
 from tenants.roles import Right
@@ -27,12 +27,18 @@ class ModelDocument(Document):
     name = serializers.CharField()
     description = serializers.CharField()
     is_public = serializers.BooleanField(help_text="Every tenant may use it; otherwise those with a grant.")
+    pool_requests_per_s = serializers.IntegerField(
+        allow_null=True, help_text="What all tenants may ask of it together; null for no limit."
+    )
+    pool_concurrency = serializers.IntegerField(allow_null=True, help_text="In flight, of all tenants.")
     created_at = Moment()
 
 
 class ModelChange(Body):
     description = Text(required=False, allow_blank=True, max_length=10_000)
     is_public = Flag(required=False)
+    pool_requests_per_s = Whole(min_value=1, max_value=MAX_POOL, allow_null=True, required=False)
+    pool_concurrency = Whole(min_value=1, max_value=MAX_POOL, allow_null=True, required=False)
 
 
 class ModelBody(Body):
@@ -88,7 +94,7 @@ class OneModel(ApiView):
 
     @changed("change_model", ModelChange, ModelDocument)
     def patch(self, request: Request, model_id: str) -> Response:
-        """Describe a model, or open it to every tenant, or close it."""
+        """Describe a model, open it to every tenant or close it, set what its tenants share."""
         values = self.read(ModelChange)
 
         def act(model: Model) -> Any:

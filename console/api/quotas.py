@@ -30,6 +30,9 @@ class QuotaDocument(Document):
     window = serializers.ChoiceField(choices=WindowChoice.values, help_text="Empty for requests in flight.")
     limit = serializers.IntegerField()
     burst = serializers.IntegerField(allow_null=True)
+    guaranteed = serializers.IntegerField(
+        allow_null=True, help_text="So much of the model's pool is always there for the tenant."
+    )
     observe_only = serializers.BooleanField()
     soft_percent = serializers.IntegerField(allow_null=True)
     is_of_platform = serializers.BooleanField(help_text="Set by an operator; others cannot loosen it.")
@@ -40,6 +43,7 @@ class QuotaDocument(Document):
 class QuotaChange(Body):
     limit = Whole(min_value=1, max_value=MAX_LIMIT, required=False)
     burst = Whole(min_value=1, max_value=MAX_PER_SECOND, allow_null=True, required=False)
+    guaranteed = Whole(min_value=1, max_value=MAX_PER_SECOND, allow_null=True, required=False)
     observe_only = Flag(required=False)
     soft_percent = Whole(min_value=1, max_value=100, allow_null=True, required=False)
 

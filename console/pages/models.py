@@ -63,8 +63,19 @@ class ModelForm(ActionForm):
         widget=forms.CheckboxSelectMultiple,
     )
 
+    pool_requests_per_s = forms.IntegerField(
+        label=gettext_lazy("Shared requests per second"),
+        required=False,
+        help_text=gettext_lazy(
+            "Of all tenants together. A quota guarantees a part of it; the rest is lent to whoever comes first."
+        ),
+    )
+    pool_concurrency = forms.IntegerField(label=gettext_lazy("Shared requests in flight"), required=False)
+
     def __init__(self, *args: Any, is_new: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if is_new:
+            del self.fields["pool_requests_per_s"], self.fields["pool_concurrency"]
         self.fields["tenants"].queryset = Tenant.objects.all()  # type: ignore[attr-defined]
         self.fields["tenants"].only_for = "audience=some"  # type: ignore[attr-defined]
         if not is_new:
@@ -74,7 +85,8 @@ class ModelForm(ActionForm):
         typed = self.cleaned_data
         is_public = typed["audience"] == "all"
         if "name" not in self.fields:
-            return {"description": typed["description"], "is_public": is_public, "seen": typed["seen"]}
+            names = ("description", "pool_requests_per_s", "pool_concurrency", "seen")
+            return {"is_public": is_public} | {name: typed[name] for name in names}
         tenants = None if is_public else list(typed["tenants"])
         return {"name": typed["name"], "description": typed["description"], "tenants": tenants}
 
@@ -167,7 +179,7 @@ def state(request: ConsoleRequest, name: str) -> HttpResponse:
 @page("models", FORM)
 def edit(request: ConsoleRequest, name: str) -> HttpResponse:
     model = access_model(request.actor, name, Right.MANAGE_MODELS)
-    initial = {"description": model.description, "audience": "all" if model.is_public else "some"}
+    initial = facts_of(model) | {"audience": "all" if model.is_public else "some"}
     form = ModelForm(request.POST or None, is_new=False, initial=initial)
     form.remember(mark_of(facts_of(model)))
     if attempt(form, update_model, by=request.actor, model=model) is not None:

@@ -96,6 +96,13 @@ class LimitForm(ActionForm):
             "Per second and minute: so much may come at once. Empty: as much as the limit."
         ),
     )
+    guaranteed = forms.IntegerField(
+        label=gettext_lazy("Guaranteed"),
+        required=False,
+        help_text=gettext_lazy(
+            "Of a model's requests per second or in flight: so much of what its tenants share is always there."
+        ),
+    )
     soft_percent = forms.IntegerField(
         label=gettext_lazy("Threshold"),
         required=False,
@@ -139,7 +146,17 @@ class QuotaForm(LimitForm):
         required=False,
         empty_label=gettext_lazy("All models together"),
     )
-    field_order = ("resource", "limit", "window", "key", "model", "burst", "soft_percent", "observe_only")
+    field_order = (
+        "resource",
+        "limit",
+        "window",
+        "key",
+        "model",
+        "burst",
+        "guaranteed",
+        "soft_percent",
+        "observe_only",
+    )
 
     def __init__(self, keys: Any, models: Any, *args: Any, needs_key: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

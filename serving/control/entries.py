@@ -153,6 +153,8 @@ def model(name: str) -> ModelEntry | None:
         routes=_routes(deployed, replicas),
         versions=dict(sorted(numbers.items(), key=lambda item: int(item[0]))),
         created_at=row.created_at.timestamp(),
+        pool_requests_per_s=row.pool_requests_per_s,
+        pool_concurrency=row.pool_concurrency,
     )
 
 

@@ -149,7 +149,7 @@ class Gateway:
         touched = self._snapshot.apply(changes)
         if touched - {"key", "quota"}:
             self._router.forget()
-        if touched & {"quota", "tenant"}:
+        if touched & {"quota", "tenant", "model"}:
             self._quotas.update(self._snapshot)
         if touched & {"profile", "binding"}:
             self._amendments.start()

@@ -36,7 +36,7 @@ class Quotas:
         self._rests: dict[tuple[str, str, str], int] = {}
 
     def update(self, snapshot: Snapshot) -> None:
-        """Quotas or tenants changed."""
+        """Quotas, tenants or models changed."""
         tenants = snapshot.tenants
         entries: list[QuotaEntry] = [e for e in snapshot.quotas.values() if e.tenant_id in tenants]
         keys = snapshot.keys
@@ -45,7 +45,8 @@ class Quotas:
             key = keys.get(key_id)
             return key_id if key is None or key.first_id is None else key.first_id
 
-        self.keeper.book.update(entries, lambda tenant_id: tenants[tenant_id].time_zone, limited_as)
+        models = snapshot.models.values()
+        self.keeper.book.update(entries, lambda tenant_id: tenants[tenant_id].time_zone, limited_as, models)
 
     # ------------------------------------------------------------ before
 

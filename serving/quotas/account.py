@@ -56,7 +56,8 @@ class Batch(msgspec.Struct, array_like=True):
     lease_ms: int
     asks: list[Ask]
     requests: list[list[tuple[int, int]]]
-    """Each: pairs of an ask's index and an amount. All of a request's amounts are given, or none."""
+    """Each: pairs of an ask's index and an amount. All of a request's amounts are given, or none. One below zero is
+    given whatever is left: somebody has a right to it, and those who borrow wait until it is there again."""
 
 
 class View(msgspec.Struct, array_like=True):
@@ -120,6 +121,7 @@ def take(accounts: dict[str, Account], names: list[str], batch: Batch, now_ms: i
     pairs = list(zip(names, batch.asks, strict=True))
     rows = [_stated(accounts.get(name), ask, batch, now_ms) for name, ask in pairs]
     results = [_decide(rows, batch, request, now_ms) for request in batch.requests]
+    _call_back(rows, batch, now_ms)
     extras = [
         _extra(account, ask, batch.process, now_ms) for account, ask in zip(rows, batch.asks, strict=True)
     ]
@@ -164,7 +166,7 @@ def _decide(rows: list[Account], batch: Batch, request: list[tuple[int, int]], n
     for place, (index, amount) in enumerate(request, start=1):
         account, ask = rows[index], batch.asks[index]
         free = _free(account, ask)
-        if free >= amount or not ask.is_hard:
+        if amount < 0 or free >= amount or not ask.is_hard:
             continue
         if free + account.slack - account.p[batch.process].slack < amount:
             return place
@@ -173,8 +175,15 @@ def _decide(rows: list[Account], batch: Batch, request: list[tuple[int, int]], n
         rows[request[waits - 1][0]].r = now_ms + RECALL_MS
         return -waits
     for index, amount in request:
-        _give(rows[index], batch.asks[index], batch.process, amount)
+        _give(rows[index], batch.asks[index], batch.process, abs(amount))
     return 0
+
+
+def _call_back(rows: list[Account], batch: Batch, now_ms: int) -> None:
+    """Of what more is held than there is, nobody keeps slack."""
+    for account, ask in zip(rows, batch.asks, strict=True):
+        if ask.is_hard and ask.kind != BUDGET and _free(account, ask) < 0:
+            account.r = now_ms + RECALL_MS
 
 
 def _give(account: Account, ask: Ask, process: str, amount: int) -> None:

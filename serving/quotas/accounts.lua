@@ -60,7 +60,7 @@ local function decide(request)
   for place, pair in ipairs(request) do
     local i, amount = pair[1] + 1, pair[2]
     local there = free(i)
-    if there < amount and asks[i].hard then
+    if amount >= 0 and there < amount and asks[i].hard then
       if there + slack[i] - mine[i][2] < amount then return place end
       if waits == 0 then waits = place end
     end
@@ -69,7 +69,7 @@ local function decide(request)
     rows[request[waits][1] + 1].r = now + RECALL_MS
     return -waits
   end
-  for _, pair in ipairs(request) do give(pair[1] + 1, pair[2]) end
+  for _, pair in ipairs(request) do give(pair[1] + 1, math.abs(pair[2])) end
   return 0
 end
 
@@ -85,6 +85,7 @@ local views, results = {}, {}
 for i = 1, #asks do state(i) end
 for n, request in ipairs(requests) do results[n] = decide(request) end
 for i, row in ipairs(rows) do
+  if asks[i].hard and asks[i].kind ~= BUDGET and free(i) < 0 then row.r = now + RECALL_MS end
   local more = extra(i)
   views[i] = {row.u, held[i], slack[i], floor(row.l), more, row.r > now, row.w}
   redis.call('SET', KEYS[i + 1], cmsgpack.pack(row), 'PX', max(asks[i].ends - now, 0) + KEPT_MS)

@@ -7,9 +7,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import structlog
 
-from serving.contract import QuotaEntry
+from serving.contract import ModelEntry, QuotaEntry
+from serving.quotas import pools
 from serving.quotas.holding import Holding
 from serving.quotas.limits import Limit, strictness
+from serving.quotas.pools import Part
 
 log = structlog.get_logger("tidegate.quotas")
 
@@ -20,10 +22,15 @@ class Binding(tuple[Holding, ...]):
     It stands for one state of the configuration, so what is derived from it is kept with it.
     """
 
+    parts: tuple[Part, ...] = ()
+    """Of what tenants share."""
     template = b""
     """Header lines as `fields` writes them, with places for what changes at each answer."""
     until = 0.0
     """Unix seconds to which the template holds: the first window's end."""
+
+    def __bool__(self) -> bool:
+        return len(self) > 0 or len(self.parts) > 0
 
 
 NOTHING = Binding()
@@ -35,6 +42,10 @@ class Book:
     def __init__(self) -> None:
         self._holdings: dict[str, Holding] = {}
         self._by_tenant: dict[str, list[Holding]] = {}
+        self._pools: dict[str, list[Holding]] = {}
+        """By model."""
+        self._owned: dict[tuple[str, str, str], Holding] = {}
+        """Guarantees by tenant, model and resource."""
         self._bindings: dict[tuple[str, str, str], Binding] = {}
         self._limited_as: Callable[[str], str] = str
 
@@ -43,39 +54,55 @@ class Book:
         entries: Iterable[QuotaEntry],
         zone_of: Callable[[str], str],
         limited_as: Callable[[str], str] = str,
+        models: Iterable[ModelEntry] = (),
     ) -> None:
         """`zone_of` says the time zone of a tenant by its id, `limited_as` of a key whose limits are its own."""
         self._limited_as = limited_as
         known, self._holdings = self._holdings, {}
-        self._by_tenant.clear()
-        self._bindings.clear()
+        for derived in (self._by_tenant, self._bindings, self._pools, self._owned):
+            derived.clear()
         for entry in entries:
-            holding = _renewed(known.get(entry.id), entry, _zone(zone_of(entry.tenant_id)))
-            self._holdings[entry.id] = holding
+            holding = self._keep(known, Limit(entry, _zone(zone_of(entry.tenant_id))))
             self._by_tenant.setdefault(entry.tenant_id, []).append(holding)
+            own = pools.guarantee(entry)
+            if own is not None and entry.model is not None:
+                self._owned[entry.tenant_id, entry.model, entry.resource] = self._keep(known, own)
+        for model in models:
+            found = [self._keep(known, limit) for limit in pools.of_model(model)]
+            if found:
+                self._pools[model.name] = found
 
     def binding(self, tenant_id: str, key_id: str, model: str) -> Binding:
-        """What binds a request; `NOTHING`, which is false, for a tenant without quotas."""
+        """What binds a request; `NOTHING`, which is false, for a tenant without quotas where nothing is shared."""
         own = self._by_tenant.get(tenant_id)
-        if own is None:
+        if own is None and model not in self._pools:
             return NOTHING
         key = (tenant_id, key_id, model)
         found = self._bindings.get(key)
         if found is None:
             limited_as = self._limited_as(key_id)
-            binds = [holding for holding in own if _binds(holding.limit.entry, limited_as, model)]
+            binds = [holding for holding in own or () if _binds(holding.limit.entry, limited_as, model)]
             found = self._bindings[key] = Binding(sorted(binds, key=lambda h: strictness(h.limit)))
+            found.parts = tuple(self._parts(tenant_id, model))
         return found
+
+    def _parts(self, tenant_id: str, model: str) -> Iterator[Part]:
+        for pool in self._pools.get(model, ()):
+            yield Part(pool, self._owned.get((tenant_id, model, pool.limit.resource)))
+
+    def _keep(self, known: dict[str, Holding], limit: Limit) -> Holding:
+        holding = self._holdings[limit.entry.id] = _renewed(known.get(limit.entry.id), limit)
+        return holding
 
     def __iter__(self) -> Iterator[Holding]:
         return iter(self._holdings.values())
 
 
-def _renewed(known: Holding | None, entry: QuotaEntry, zone: ZoneInfo) -> Holding:
+def _renewed(known: Holding | None, limit: Limit) -> Holding:
     if known is None:
-        return Holding(Limit(entry, zone))
-    if known.limit.entry != entry or known.limit.zone != zone:
-        known.limit = Limit(entry, zone)
+        return Holding(limit)
+    if known.limit.entry != limit.entry or known.limit.zone != limit.zone:
+        known.limit = limit
     return known
 
 

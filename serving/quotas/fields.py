@@ -27,6 +27,8 @@ _NEVER = math.inf
 
 def lines(binding: Binding, now: float) -> bytes:
     """Header lines of an answer or a refusal, as things stand at `now` (Unix seconds)."""
+    if not len(binding):
+        return b""
     if now >= binding.until:
         _prepare(binding, now)
     values: list[int | bytes] = []

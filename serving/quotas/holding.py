@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from serving.quotas.account import BUDGET, INSIDE, RATE, Ask, View
 from serving.quotas.limits import Amounts, Limit
 
@@ -21,6 +19,7 @@ class Holding:
         "acked",
         "is_dirty",
         "limit",
+        "overdrawn",
         "promised",
         "slack",
         "spent",
@@ -36,6 +35,8 @@ class Holding:
         self.promised = 0
         self.slack = 0
         self.spent = 0
+        self.overdrawn = 0
+        """Of the promises, what may lie beyond the limit: it goes back when it ends, nobody else is let in with it."""
         self.acked = 0
         """Spent, as far as the store confirmed it."""
         self.taken = 0
@@ -69,6 +70,14 @@ class Holding:
             self.promised += amount
         self.is_dirty = True
 
+    def take_anyway(self, amount: int) -> None:
+        """What somebody has a right to: of slack if there is as much, else beyond what is in hand."""
+        if self.slack >= amount:
+            self.slack -= amount
+        else:
+            self.overdrawn += amount
+        self.promise(amount)
+
     def promise(self, amount: int) -> None:
         """A rate is used up by that."""
         self.taken += amount
@@ -78,8 +87,10 @@ class Holding:
             self.promised += amount
         self.is_dirty = True
 
-    def receive(self, amount: int) -> None:
-        """What the store gave for a request, with the newest view."""
+    def receive(self, amount: int, *, is_owed: bool = False) -> None:
+        """What the store gave for a request, with the newest view; `is_owed` whatever was left."""
+        if is_owed:
+            self.overdrawn += amount
         self.promise(amount)
         self.view_promised += amount
         if self.limit.kind == RATE:
@@ -94,8 +105,12 @@ class Holding:
             self.promised -= promised
             used = 0 if kind == INSIDE else used
             self.spent += used
+            rest = max(0, promised - used)
+            if self.overdrawn:
+                owed = min(self.overdrawn, promised)
+                self.overdrawn, rest = self.overdrawn - owed, max(0, rest - owed)
             if self.limit.is_leased and not self.is_recalled:
-                self.slack += max(0, promised - used)
+                self.slack += rest
         self.is_dirty = True
 
     @property
@@ -235,7 +250,3 @@ class Reservation:
         for holding, promised in held:
             if holding.limit.kind == INSIDE or not self.is_settled:
                 holding.settle(promised, 0)
-
-
-def amounts_for(holdings: Sequence[Holding], needed: Amounts) -> list[int]:
-    return [needed[holding.limit.column] for holding in holdings]

@@ -15,11 +15,13 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from serving.errors import DataPlaneError
+from serving.quotas import pools
 from serving.quotas.account import Batch, Verdicts
 from serving.quotas.book import Binding, Book
-from serving.quotas.holding import Holding, Reservation, amounts_for
+from serving.quotas.holding import Holding, Reservation
 from serving.quotas.limits import Amounts
 from serving.quotas.local import LocalAccounts
+from serving.quotas.pools import Pairs
 from serving.quotas.refusals import refused, unavailable
 
 log = structlog.get_logger("tidegate.quotas")
@@ -54,8 +56,7 @@ class AccountStore(Protocol):
 
 
 class _Waiting(NamedTuple):
-    holdings: Binding
-    amounts: list[int]
+    pairs: Pairs
     on_known: OnKnown
     waits: int = 0
 
@@ -108,7 +109,12 @@ class QuotaKeeper:
                 if holding.is_used_up(time.time()):
                     raise refused(holding, amount, time.time())
                 return None
-        for holding, amount in pairs:
+        if binding.parts:
+            shared = self._take_shared(binding, needed)
+            if shared is None:
+                return None
+            pairs += shared
+        for holding, amount in zip(binding, amounts, strict=True):
             holding.take(amount)
         self._active.update(binding)
         if self._timer is None:
@@ -117,7 +123,8 @@ class QuotaKeeper:
 
     def ask(self, binding: Binding, needed: Amounts, on_known: OnKnown) -> None:
         """`on_known` gets the reservation, or the refusal."""
-        self._queue(_Waiting(binding, amounts_for(binding, needed), on_known))
+        pairs = [(holding, needed[holding.limit.column]) for holding in binding]
+        self._queue(_Waiting(pairs + pools.to_ask(binding.parts, needed), on_known))
 
     async def reserve(self, binding: Binding, needed: Amounts) -> Reservation:
         """`take` or `ask`. Raises the refusal."""
@@ -130,6 +137,18 @@ class QuotaKeeper:
         if isinstance(outcome, DataPlaneError):
             raise outcome
         return outcome
+
+    def _take_shared(self, binding: Binding, needed: Amounts) -> tuple[tuple[Holding, int], ...] | None:
+        pairs = pools.in_hand(binding.parts, needed)
+        if pairs is None:
+            return None
+        for holding, amount in pairs:
+            if amount < 0:
+                holding.take_anyway(-amount)
+            else:
+                holding.take(amount)
+            self._active.add(holding)
+        return tuple([(holding, abs(amount)) for holding, amount in pairs])
 
     def add_late(self, binding: Binding, used: Amounts) -> None:
         """What a request used whose reservation is over."""
@@ -181,12 +200,12 @@ class QuotaKeeper:
     def _compose(self, waiting: list[_Waiting], due: list[Holding]) -> _Sent:
         wanted: dict[Holding, int] = dict.fromkeys(due, 0)
         for request in waiting:
-            for holding, amount in zip(request.holdings, request.amounts, strict=True):
-                wanted[holding] = max(wanted.get(holding, 0), amount)
+            for holding, amount in request.pairs:
+                wanted[holding] = max(wanted.get(holding, 0), abs(amount))
         now = time.time()
         index = {holding: at for at, holding in enumerate(wanted)}
         asks = [holding.ask(now, amount) for holding, amount in wanted.items()]
-        requests = [[(index[h], a) for h, a in zip(r.holdings, r.amounts, strict=True)] for r in waiting]
+        requests = [[(index[holding], amount) for holding, amount in r.pairs] for r in waiting]
         return _Sent(list(wanted), waiting, Batch(self._process, LEASE_MS, asks, requests), monotonic())
 
     async def _exchange(self, store: AccountStore, sent: _Sent) -> None:
@@ -231,17 +250,26 @@ class QuotaKeeper:
     def _answer(self, sent: _Sent, results: list[int], now: float) -> None:
         for request, result in zip(sent.waiting, results, strict=True):
             if result == 0:
-                pairs = tuple(zip(request.holdings, request.amounts, strict=True))
-                for holding, amount in pairs:
-                    holding.receive(amount)
-                self._active.update(request.holdings)
-                request.on_known(Reservation(pairs))
+                self._receive(request)
             elif result < 0 and request.waits < MAX_WAITS:
                 again = request._replace(waits=request.waits + 1)
                 asyncio.get_running_loop().call_later(WAIT_S, self._queue, again)
             else:
-                place = abs(result) - 1
-                request.on_known(refused(request.holdings[place], request.amounts[place], now))
+                self._refuse(request, abs(result) - 1, now)
+
+    def _receive(self, request: _Waiting) -> None:
+        for holding, amount in request.pairs:
+            holding.receive(abs(amount), is_owed=amount < 0)
+            self._active.add(holding)
+        request.on_known(Reservation(tuple([(holding, abs(amount)) for holding, amount in request.pairs])))
+
+    def _refuse(self, request: _Waiting, place: int, now: float) -> None:
+        """Beyond its guarantee a request asks once more, for what it may borrow."""
+        instead = pools.borrowed(request.pairs, place)
+        if instead is None:
+            request.on_known(refused(*request.pairs[place], now))
+        else:
+            self._queue(request._replace(pairs=instead))
 
     # ------------------------------------------------------------ time
 

@@ -51,7 +51,8 @@ class Limit:
         "zone",
     )
 
-    def __init__(self, entry: QuotaEntry, zone: ZoneInfo) -> None:
+    def __init__(self, entry: QuotaEntry, zone: ZoneInfo, prefix: str = "") -> None:
+        """`prefix` goes before the name."""
         self.entry = entry
         self.zone = zone
         self.resource = entry.resource
@@ -62,7 +63,7 @@ class Limit:
         self.is_hard = not entry.observe_only
         self.is_leased = self.kind != BUDGET and self.is_hard
         """Whether a gateway may hold slack of it. Of a budget the last unit is given out one by one."""
-        self.name = name_of(entry)
+        self.name = prefix + name_of(entry)
         self.store_name = store_name(entry.tenant_id, entry.id)
         self.per_ms = entry.limit / (windows.SECONDS[entry.window] * 1000) if self.kind == RATE else 0.0
         self.size = (entry.limit if entry.burst is None else entry.burst) if self.kind == RATE else 0

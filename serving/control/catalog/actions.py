@@ -29,6 +29,7 @@ from serving.control.catalog.models import (
 from serving.control.catalog.refusal import Refused
 from serving.control.catalog.transitions import move
 from serving.control.catalog.validation import record_validation, request_validation
+from serving.control.quotas.pooling import check_pools
 from tenants.access import require
 from tenants.actors import Actor
 from tenants.audit import changed, record
@@ -39,6 +40,8 @@ from tenants.scoping import all_tenants, tenant_scope
 from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
 
+EDITABLE = ("description", "is_public", "pool_requests_per_s", "pool_concurrency")
+"""Of a model."""
 Options = dict[str, options.OptionValue]
 
 __all__ = [
@@ -77,18 +80,21 @@ def create_model(
 
 
 @transaction.atomic
-def update_model(*, by: Actor, model: Model, description: str, is_public: bool, seen: str = "") -> Model:
-    """Closing a public model leaves it to the tenants that hold a grant.
+def update_model(*, by: Actor, model: Model, seen: str = "", **values: Any) -> Model:
+    """Change any of `EDITABLE`. Closing a public model leaves it to the tenants that hold a grant.
 
-    Raises `Conflict` when `seen` (`facts_of` the model as the person saw it, marked) is out of date.
+    Raises `Conflict` when `seen` (`facts_of` the model as the person saw it, marked) is out of date, `Invalid` for a
+    pool smaller than what is guaranteed of it.
     """
     require(by, Right.MANAGE_MODELS)
     locked = _locked(model)
     before = facts_of(locked)
     refuse_stale(seen, before)
-    locked.description, locked.is_public = description, is_public
+    old, new = changed(before, {name: values.get(name, before[name]) for name in EDITABLE})
+    for name, value in new.items():
+        setattr(locked, name, value)
     save_valid(locked)
-    old, new = changed(before, {"description": description, "is_public": is_public})
+    check_pools(locked)
     if new:
         record(by=by, action="model.updated", target=locked, before=old, after=new)
         publish.model(locked)
@@ -97,7 +103,7 @@ def update_model(*, by: Actor, model: Model, description: str, is_public: bool, 
 
 def facts_of(model: Model) -> dict[str, Any]:
     """What `update_model` may change."""
-    return {"description": model.description, "is_public": model.is_public}
+    return {name: getattr(model, name) for name in EDITABLE}
 
 
 @transaction.atomic

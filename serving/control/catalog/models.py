@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import msgspec
-from django.core.validators import RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 
@@ -16,6 +16,7 @@ from tenants.ids import PrefixedIdField
 from tenants.scoping import TenantScopedManager
 
 MODEL_NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+MAX_POOL = 1_000_000_000
 ALIAS_NAME = r"^[a-z][a-z0-9_-]{0,30}$"
 
 
@@ -48,6 +49,13 @@ class Model(models.Model):
     """Every tenant may use it; otherwise only those with a grant."""
     last_number = models.PositiveIntegerField(default=0)
     """Number of the newest version; counted here, under the row's lock, so that numbers never repeat."""
+    pool_requests_per_s = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(MAX_POOL)]
+    )
+    pool_concurrency = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(MAX_POOL)]
+    )
+    """What all tenants may ask of it together: each what is guaranteed to it, the rest whoever comes first."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

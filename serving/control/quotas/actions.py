@@ -10,6 +10,7 @@ from serving.control import publish
 from serving.control.catalog.models import Model
 from serving.control.quotas.access import require_change
 from serving.control.quotas.models import Quota
+from serving.control.quotas.pooling import check_guarantee
 from tenants.actions.tenants import lock_tenant
 from tenants.actors import Actor
 from tenants.audit import Target, changed, record
@@ -20,7 +21,7 @@ from tenants.scoping import tenant_scope
 from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
 
-EDITABLE = ("limit", "burst", "observe_only", "soft_percent")
+EDITABLE = ("limit", "burst", "guaranteed", "observe_only", "soft_percent")
 MAX_QUOTAS = 100
 """Of one tenant: every gateway holds every quota."""
 
@@ -36,6 +37,7 @@ def create_quota(
     key: ApiKey | None = None,
     model: Model | None = None,
     burst: int | None = None,
+    guaranteed: int | None = None,
     observe_only: bool = False,
     soft_percent: int | None = None,
 ) -> Quota:
@@ -53,6 +55,7 @@ def create_quota(
         window=window,
         limit=limit,
         burst=burst,
+        guaranteed=guaranteed,
         observe_only=observe_only,
         soft_percent=soft_percent,
         is_of_platform=is_of_platform,
@@ -116,6 +119,7 @@ def _check(quota: Quota) -> None:
     """What no constraint of the table can say."""
     if quota.key is not None and quota.key.tenant_id != quota.tenant_id:
         raise Invalid({"key": "This key is not one of the tenant's."})
+    check_guarantee(quota)
     if quota.is_of_platform or not isinstance(quota.limit, int):
         return
     above = Quota.objects.filter(

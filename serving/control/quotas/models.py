@@ -6,7 +6,7 @@ from typing import ClassVar, cast
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from serving.contract import QuotaEntry, QuotaResource, QuotaWindow
 from serving.quotas.limits import name_of
@@ -51,6 +51,8 @@ class Quota(models.Model):
     burst = models.BigIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(MAX_PER_SECOND)]
     )
+    guaranteed = models.BigIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
+    """Of a tenant's use of a model: so much of the model's pool is always there for it."""
     observe_only = models.BooleanField(default=False)
     soft_percent = models.PositiveSmallIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(100)]
@@ -109,6 +111,17 @@ class Quota(models.Model):
                 violation_error_code="field:soft_percent",
                 violation_error_message="A threshold only means something per hour, day or month.",
             ),
+            models.CheckConstraint(
+                condition=Q(guaranteed__isnull=True)
+                | Q(guaranteed__gte=1, guaranteed__lte=F("limit"), key=None, model__isnull=False)
+                & (Q(resource="requests", window="second") | Q(resource="concurrency")),
+                name="control_quota_guarantee_fits_pool",
+                violation_error_code="field:guaranteed",
+                violation_error_message=(
+                    "Guaranteed may be requests per second or in flight of one model, for a tenant as a whole, up to"
+                    " the limit."
+                ),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -136,4 +149,5 @@ class Quota(models.Model):
             key_id=None if self.key is None else self.key.limited_as,
             model=self.model.name if self.model is not None else None,
             observe_only=self.observe_only,
+            guaranteed=self.guaranteed,
         )

@@ -201,6 +201,43 @@ async def test_a_rate_lets_its_burst_pass_and_says_when_there_is_more() -> None:
         assert 50 <= int(refused.headers["retry-after"]) <= 60
 
 
+async def test_a_guarantee_holds_while_others_have_all_that_is_shared() -> None:
+    engine = HeldEngine()
+    async with serving(engine=engine) as harness:
+        known = harness.gateway._snapshot.models
+        model_id = f"mdl_{secrets.token_hex(6)}"
+        harness.seam.put("echo", msgspec.structs.replace(known["echo"], id=model_id, pool_concurrency=2))
+        own = {"resource": "concurrency", "limit": 9, "model": "echo", "guaranteed": 1}
+        await limit(harness, own)
+        await until(lambda: known["echo"].pool_concurrency == 2)
+        harness.publish_tenant("tnt_b")
+        other = {"authorization": f"Bearer {harness.publish_key('tnt_b')}"}
+        await until(lambda: len(harness.gateway._snapshot.keys) == 2)
+        borrowed = [asyncio.ensure_future(harness.infer(**other)) for _ in range(2)]
+        await until(lambda: harness.gateway.inference.dispatcher.in_flight == 2)
+        refused = await harness.infer(**other)
+        assert (refused.status_code, refused.json()["code"]) == (429, "concurrency_exceeded")
+        assert refused.json()["numbers"]["quota"] == "shared-model-concurrency"
+        mine = asyncio.ensure_future(harness.infer())
+        await until(lambda: harness.gateway.inference.dispatcher.in_flight == 3)
+        assert (await harness.infer()).status_code == 429, "beyond the guarantee it borrows as others do"
+        engine.release.set()
+        answers = await asyncio.gather(*borrowed, mine)
+        assert [answer.status_code for answer in answers] == [200] * 3
+
+
+async def test_a_shared_rate_is_no_tenants_business_in_headers() -> None:
+    async with serving() as harness:
+        known = harness.gateway._snapshot.models
+        model_id = f"mdl_{secrets.token_hex(6)}"
+        harness.seam.put("echo", msgspec.structs.replace(known["echo"], id=model_id, pool_requests_per_s=1))
+        await until(lambda: known["echo"].pool_requests_per_s == 1)
+        answers = [await harness.infer() for _ in range(20)]
+        assert answers[0].status_code == 200 and "ratelimit" not in answers[0].headers
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert refused.json()["numbers"]["quota"] == "shared-model-requests-per-second"
+
+
 async def test_a_raised_limit_lets_more_pass_within_a_second() -> None:
     async with serving() as harness:
         quota = QuotaEntry(id=f"quo_{secrets.token_hex(6)}", tenant_id="tnt_a", limit=1, **REQUESTS_A_DAY)

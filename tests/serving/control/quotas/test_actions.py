@@ -11,6 +11,8 @@ import pytest
 
 from serving.contract import QuotaEntry, decode_config
 from serving.control import entries, publish
+from serving.control.catalog.actions import create_model, update_model
+from serving.control.catalog.models import Model
 from serving.control.quotas.access import access_quota
 from serving.control.quotas.actions import create_quota, delete_quota, update_quota
 from serving.control.quotas.models import Quota
@@ -167,3 +169,69 @@ def test_a_key_that_was_rolled_keeps_its_limits_and_shares_them_with_the_old_one
         assert found is not None and found.key_id == key.pk
     first_ids = [entry.first_id for entry in map(entries.key, (key.pk, second.pk, third.pk)) if entry]
     assert first_ids == [None, key.pk, key.pk]
+
+
+# ---------------------------------------------------------------- guarantees
+
+
+def shared(**pools: int) -> Model:
+    model = create_model(by=SYSTEM, name="minilm")
+    return update_model(by=SYSTEM, model=model, **pools)
+
+
+def test_a_guarantee_is_a_part_of_what_a_models_tenants_share(cast: Cast) -> None:
+    model = shared(pool_requests_per_s=50)
+    fields = {"resource": "requests", "window": "second", "limit": 100, "model": model}
+    quota = a_day(cast, **fields, guaranteed=20)
+    known = published(quota)
+    assert known is not None and known.guaranteed == 20
+    with pytest.raises(Invalid) as refused:
+        create_quota(by=SYSTEM, tenant=cast.other, **fields, guaranteed=31)
+    assert refused.value.errors == {
+        "guaranteed": "Of the model's pool of 50 only 30 are not guaranteed to others."
+    }
+    create_quota(by=SYSTEM, tenant=cast.other, **fields, guaranteed=30)
+    update_quota(by=SYSTEM, quota=quota, guaranteed=20)
+    with pytest.raises(Invalid, match="guaranteed"):
+        update_quota(by=SYSTEM, quota=quota, guaranteed=21)
+
+
+def test_a_pool_is_not_made_smaller_than_what_is_guaranteed_of_it(cast: Cast) -> None:
+    model = shared(pool_concurrency=10)
+    a_day(cast, resource="concurrency", window="", limit=8, model=model, guaranteed=6)
+    for smaller in (5, None):
+        with pytest.raises(Invalid) as refused:
+            update_model(by=SYSTEM, model=model, pool_concurrency=smaller)
+        assert refused.value.errors == {"pool_concurrency": "Tenants are guaranteed 6 of it."}
+    assert update_model(by=SYSTEM, model=model, pool_concurrency=6).pool_concurrency == 6
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"window": "second", "limit": 10, "guaranteed": 11},
+        {"window": "day", "limit": 10, "guaranteed": 5},
+        {"window": "second", "limit": 10, "guaranteed": 5, "model": None},
+        {"window": "", "resource": "concurrency", "limit": 10, "guaranteed": 5},
+    ],
+    ids=["above the limit", "of a budget", "of no model", "of no pool"],
+)
+def test_what_nobody_can_guarantee_is_refused_at_its_field(cast: Cast, fields: dict[str, Any]) -> None:
+    model = shared(pool_requests_per_s=50)
+    with pytest.raises(Invalid) as refused:
+        a_day(cast, **({"resource": "requests", "model": model} | fields))
+    assert list(refused.value.errors) == ["guaranteed"]
+
+
+def test_an_owner_guarantees_themselves_nothing(cast: Cast) -> None:
+    model = shared(pool_requests_per_s=50)
+    with pytest.raises(NotAllowed):
+        a_day(
+            cast,
+            cast.actor("owner"),
+            resource="requests",
+            window="second",
+            limit=10,
+            model=model,
+            guaranteed=5,
+        )
