@@ -41,6 +41,11 @@ app.conf.beat_schedule = {
         "schedule": 5.0,
         "options": {"expires": 5.0},
     },
+    "archive the audit trail": {
+        "task": "console.tasks.archive_audit_trail",
+        "schedule": 600.0,
+        "options": {"expires": 600.0},
+    },
     "resume audit work": {
         "task": "console.tasks.resume_audit_work",
         "schedule": 60.0,

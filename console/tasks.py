@@ -13,6 +13,7 @@ from console.sessions import drop_ended
 from serving.control import expiry
 from serving.control.task_outbox import TaskOutbox, dispatch_due
 from tenants.trail import checkpoints, exports, syslog, verifications
+from tenants.trail.archives import step
 from tenants.trail.webhooks import delivery
 
 
@@ -63,6 +64,11 @@ def stream_audit_trail() -> int:
 @shared_task
 def deliver_audit_webhooks() -> int:
     return delivery.deliver_due(timezone.now())
+
+
+@shared_task
+def archive_audit_trail() -> int:
+    return step.archive_due(timezone.now())
 
 
 @shared_task

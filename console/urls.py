@@ -8,6 +8,7 @@ from django.views.i18n import set_language
 from console import sso
 from console.pages import (
     audit,
+    audit_archives,
     audit_exports,
     audit_webhook,
     deployments,
@@ -179,6 +180,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("audit/webhook/<str:webhook_id>/resume", audit_webhook.resume, name="audit_webhook_resume"),
     path("audit/webhook/<str:webhook_id>/resend", audit_webhook.resend, name="audit_webhook_resend"),
     path("audit/webhook/<str:webhook_id>/delete", audit_webhook.delete, name="audit_webhook_delete"),
+    path("audit/archives", audit_archives.index, name="audit_archives"),
+    path("audit/retention", audit_archives.retention, name="audit_retention"),
+    path("audit/archives/<str:archive_id>/file", audit_archives.download, name="audit_archive_file"),
+    path("audit/archives/<str:archive_id>/manifest", audit_archives.manifest, name="audit_archive_manifest"),
     path("audit/events/<str:event_id>/", audit.detail, name="audit_event"),
     path("reference/", reference.index, name="reference"),
     path("playground/", playground.index, name="playground"),

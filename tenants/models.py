@@ -26,6 +26,8 @@ from tenants.people import Invitation as Invitation
 from tenants.people import UserSession as UserSession
 from tenants.roles import PlatformRole, Role
 from tenants.scoping import TenantScopedManager
+from tenants.trail.archives.models import AuditArchive as AuditArchive
+from tenants.trail.archives.models import AuditRetention as AuditRetention
 from tenants.trail.models import AuditCheckpoint as AuditCheckpoint
 from tenants.trail.models import AuditExport as AuditExport
 from tenants.trail.models import AuditLink as AuditLink

@@ -88,6 +88,8 @@ BREAKS = {
     "cut_off": _("The chain ends before a signed checkpoint."),
     "rewritten": _("The chain's hash is not the one that was signed."),
     "forged": _("A checkpoint's signature is wrong, or of a key that is not trusted."),
+    "archive_missing": _("The file of an archive is not there."),
+    "archive_changed": _("The file of an archive is not what was signed."),
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from django.db import connection
 
 from tenants.scoping import all_tenants
+from tenants.trail.archives.verify import archives_of, followed
 from tenants.trail.canonical import COLUMNS, GENESIS, chain_of, link_hash, record_text
 from tenants.trail.checkpoints import linked_chains, message
 from tenants.trail.models import AuditCheckpoint
@@ -42,7 +43,7 @@ class Break:
     seq: int | None
     """Number of the event, where there is one."""
     what: str
-    """`changed`, `missing`, `moved`, `link_changed`, `not_in_chain`, `cut_off`, `rewritten`, `forged`."""
+    """A key of `SENTENCES`."""
 
     def __str__(self) -> str:
         return f"{self.chain} at position {self.position}: {SENTENCES[self.what]}"
@@ -56,7 +57,9 @@ SENTENCES: dict[str, str] = {
     "not_in_chain": "an event was inserted past the chain",
     "cut_off": "the chain ends before a signed checkpoint",
     "rewritten": "the chain's hash is not the one that was signed",
-    "forged": "a checkpoint's signature is wrong or of a key that is not trusted",
+    "forged": "a signature, of a checkpoint or an archive, is wrong or of a key that is not trusted",
+    "archive_missing": "the file of an archive is not there",
+    "archive_changed": "the file of an archive is not what was signed, or does not follow what was before it",
 }
 
 
@@ -119,7 +122,11 @@ def chains() -> list[str]:
 def _verified(chain: str) -> Verdict:
     verdict, walk = Verdict(chain), ChainWalk(chain)
     signed = _checkpoints(chain)
-    for row in _rows(chain):
+    verdict.broken = _archived(walk, signed, verdict)
+    if verdict.broken is not None:
+        verdict.hash = walk.digest.hex()
+        return verdict
+    for row in _rows(chain, walk.position):
         verdict.broken = walk.feed(row) or _contradiction(walk, signed.pop(walk.position, []), verdict)
         if verdict.broken is not None:
             break
@@ -129,8 +136,21 @@ def _verified(chain: str) -> Verdict:
     return verdict
 
 
-def _rows(chain: str) -> Iterator[dict[str, Any]]:
-    position = 0
+def _archived(walk: ChainWalk, signed: dict[int, list[AuditCheckpoint]], verdict: Verdict) -> Break | None:
+    """Follow what left the database, file after file, with the same eyes."""
+    for archive in archives_of(walk.chain):
+        for found in followed(archive, walk.position, walk.digest):
+            if isinstance(found, str):
+                return Break(walk.chain, walk.position + 1, None, found)
+            walk.position, walk.digest = found
+            broken = _contradiction(walk, signed.pop(walk.position, []), verdict)
+            if broken is not None:
+                return broken
+            verdict.rows = walk.position
+    return None
+
+
+def _rows(chain: str, position: int) -> Iterator[dict[str, Any]]:
     while True:
         with connection.cursor() as cursor:
             cursor.execute(_ROWS, [chain, position, PAGE_ROWS])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -18,15 +19,18 @@ from serving.control.quotas.models import Quota
 from tenants.actions.invitations import invite
 from tenants.actions.members import remove_member
 from tenants.actions.organisations import create_organisation
-from tenants.models import AuditEvent, AuditWebhook, Tenant
+from tenants.models import AuditArchive, AuditEvent, AuditWebhook, Tenant
 from tenants.organisations import Organisation, OrganisationAdmin
 from tenants.scoping import all_tenants
+from tenants.trail.archives.actions import set_retention
+from tenants.trail.archives.step import archive_due
 from tenants.trail.exports import request_export, run_export
 from tenants.trail.search import Asked
 from tenants.trail.webhooks.actions import create_webhook
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM
+from tests.tenants.trail.test_chain import chain_now
 
 PEOPLE = ("operator", "owner", "viewer", "stranger")
 """The stranger owns another tenant."""
@@ -117,6 +121,17 @@ def organisation_tenant(world: World) -> list[object]:
     pk = organisation(world)[0]
     Tenant.objects.filter(pk=world.cast.tenant.pk).update(organisation_id=pk)
     return [pk, world.cast.tenant.slug]
+
+
+def archive(world: World) -> list[object]:
+    with all_tenants("a test"):
+        known = AuditArchive.objects.first()
+    if known is None:
+        set_retention(by=SYSTEM, tenant=world.cast.tenant, months=1)
+        chain_now()
+        archive_due(timezone.now() + timedelta(days=100))
+        return archive(world)
+    return [known.pk]
 
 
 def webhook(world: World) -> list[object]:
@@ -238,6 +253,10 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "audit_exports": (nothing, "get", (200, 200, 403, 200)),
     "audit_export_file": (export, "get", (200, 200, 404, 404)),
     "audit_export_manifest": (export, "get", (200, 200, 404, 404)),
+    "audit_archives": (nothing, "get", (200, 200, 403, 200)),
+    "audit_retention": (nothing, "get", (200, 200, 403, 200)),
+    "audit_archive_file": (archive, "get", (200, 200, 404, 404)),
+    "audit_archive_manifest": (archive, "get", (200, 200, 404, 404)),
     "audit_webhook": (nothing, "get", (200, 200, 403, 200)),
     "audit_webhook_create": (nothing, "get", (200, 200, 403, 200)),
     "audit_webhook_edit": (webhook, "get", (200, 200, 404, 404)),
