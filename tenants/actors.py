@@ -6,11 +6,12 @@ on (roles) and what the audit trail keeps (who, from where, in which request).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from django.db.models import CharField, Value
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 ActorType = Literal["user", "api_key", "system", "anonymous"]
 _USER_AGENT_CHARS = 256
+_TRACEPARENT = re.compile(
+    r"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<parent>[0-9a-f]{16})-[0-9a-f]{2}(?P<more>-.*)?$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,8 @@ class Actor:
     ip: str | None = None
     user_agent: str = ""
     request_id: str = ""
+    trace_id: str = ""
+    """Of the caller's `traceparent` (W3C Trace Context), where there is one."""
 
     @classmethod
     def system(cls, name: str) -> Actor:
@@ -61,17 +67,13 @@ class Actor:
 
     @classmethod
     def anonymous(cls, request: HttpRequest | None = None) -> Actor:
-        ip, user_agent, request_id = _origin(request)
-        return cls(
-            type="anonymous", id="", name="anonymous", ip=ip, user_agent=user_agent, request_id=request_id
-        )
+        return cls(type="anonymous", id="", name="anonymous", **_origin(request))
 
     @classmethod
     def of_user(cls, user: User | AnonymousUser, request: HttpRequest | None = None) -> Actor:
         """Reads the person's roles (one query). Someone signed out or switched off is anonymous."""
         if user.is_anonymous or not user.is_active:
             return cls.anonymous(request)
-        ip, user_agent, request_id = _origin(request)
         memberships, organisations = _roles_of(user)
         return cls(
             type="user",
@@ -81,9 +83,7 @@ class Actor:
             memberships=MappingProxyType(memberships),
             organisations=organisations,
             person_id=user.pk,
-            ip=ip,
-            user_agent=user_agent,
-            request_id=request_id,
+            **_origin(request),
         )
 
     @classmethod
@@ -93,16 +93,13 @@ class Actor:
         Its rights are those of its scopes that its maker holds in the tenant at this moment (two queries), and
         none while the tenant is suspended or once the key is revoked, expired or its maker gone.
         """
-        ip, user_agent, request_id = _origin(request)
         return cls(
             type="api_key",
             id=key.pk,
             name=key.name,
             granted=MappingProxyType({key.tenant_id: _rights_of_key(key)}),
             person_id=key.creator_id,
-            ip=ip,
-            user_agent=user_agent,
-            request_id=request_id,
+            **_origin(request),
         )
 
     @property
@@ -166,12 +163,31 @@ def _rights_of_key(key: ApiKey) -> Rights:
     return asked & Actor.of_user(key.creator).rights_in(key.tenant_id)
 
 
-def _origin(request: HttpRequest | None) -> tuple[str | None, str, str]:
-    """Address, browser and request id. uvicorn has already resolved a trusted proxy's forwarded address."""
+class _Origin(TypedDict, total=False):
+    ip: str | None
+    user_agent: str
+    request_id: str
+    trace_id: str
+
+
+def _origin(request: HttpRequest | None) -> _Origin:
+    """Where a request came from. uvicorn has already resolved a trusted proxy's forwarded address."""
     if request is None:
-        return None, "", ""
-    user_agent = request.META.get("HTTP_USER_AGENT", "")[:_USER_AGENT_CHARS]
-    return _address(request.META.get("REMOTE_ADDR", "")), user_agent, getattr(request, "request_id", "")
+        return {}
+    return {
+        "ip": _address(request.META.get("REMOTE_ADDR", "")),
+        "user_agent": request.META.get("HTTP_USER_AGENT", "")[:_USER_AGENT_CHARS],
+        "request_id": getattr(request, "request_id", ""),
+        "trace_id": trace_id_of(request.META.get("HTTP_TRACEPARENT", "")),
+    }
+
+
+def trace_id_of(traceparent: str) -> str:
+    """32 hex digits; empty for what W3C Trace Context calls invalid. Later versions may append fields."""
+    found = _TRACEPARENT.match(traceparent.strip())
+    if found is None or found["version"] == "ff" or (found["version"] == "00" and found["more"]):
+        return ""
+    return found["trace"] if int(found["trace"], 16) and int(found["parent"], 16) else ""
 
 
 def _address(text: str) -> str | None:

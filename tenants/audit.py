@@ -71,6 +71,7 @@ def record(
             before=_shown(before),
             after=_shown(after),
             request_id=by.request_id,
+            trace_id=by.trace_id,
             ip=by.ip,
             user_agent=by.user_agent,
         )

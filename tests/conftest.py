@@ -60,7 +60,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     from django.db import connection
 
     with django_db_blocker.unblock(), connection.as_owner(), connection.cursor() as cursor:
-        for table in ("auditevent", "auditlink", "auditcheckpoint"):
+        for table in ("auditevent", "auditlink", "auditcheckpoint", "auditarchive"):
             name = f"tenants_{table}"
             cursor.execute(f"ALTER TABLE {name} DISABLE TRIGGER {name}_no_truncate")
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from console.downloads import send_file
+from console.downloads import asked_part, send_file
 from console.pages.answers import FORM, GET, FormPage, attempt, go, page, show
 from console.pages.forms import ActionForm
 from console.requests import ConsoleRequest
@@ -87,8 +87,9 @@ def download(request: ConsoleRequest, archive_id: str) -> HttpResponseBase:
     path = files.path_of(archive.pk)
     if not path.is_file():
         raise NotFound("file")
-    if request.headers.get("Range", "bytes=0-").startswith("bytes=0-"):
-        record_download(by=request.actor, archive=archive)
+    part = asked_part(request, path.stat().st_size, archive.sha256)
+    if part is not None:
+        record_download(by=request.actor, archive=archive, is_later_part=part[0] > 0)
     return send_file(request, path, name=path.name, media_type="application/gzip", digest=archive.sha256)
 
 

@@ -162,3 +162,27 @@ def test_counts_of_tokens_are_no_secrets() -> None:
             after={"max_tokens": 256, "tokens": 3, "id_token": "t"},
         )
     assert event.after == {"max_tokens": 256, "tokens": 3, "id_token": "***"}
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "trace_id"),
+    [
+        (f"00-{TRACE}-00f067aa0ba902b7-01", TRACE),
+        (f"cc-{TRACE}-00f067aa0ba902b7-01-more", TRACE),
+        (f"00-{TRACE}-00f067aa0ba902b7-01-more", ""),
+        (f"ff-{TRACE}-00f067aa0ba902b7-01", ""),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", ""),
+        (f"00-{TRACE}-{'0' * 16}-01", ""),
+        (f"00-{TRACE.upper()}-00f067aa0ba902b7-01", ""),
+        ("", ""),
+        ("nonsense", ""),
+    ],
+)
+def test_an_event_holds_the_callers_trace(team: Cast, traceparent: str, trace_id: str) -> None:
+    request = RequestFactory().post("/", headers={"traceparent": traceparent})
+    by = Actor.of_user(team.users["owner"], request)
+    update_tenant(by=by, tenant=team.tenant, name="Traced")
+    assert last_event().trace_id == trace_id

@@ -8,7 +8,7 @@ from tenants.access import require
 from tenants.actors import Actor
 from tenants.audit import Target, record
 from tenants.errors import Invalid, NotFound
-from tenants.models import Tenant
+from tenants.models import AuditEvent, Tenant
 from tenants.roles import Right
 from tenants.scoping import all_tenants
 from tenants.trail.archives.models import MAX_MONTHS, MIN_MONTHS, AuditArchive, AuditRetention
@@ -58,12 +58,25 @@ def access_archive(actor: Actor, archive_id: str) -> AuditArchive:
     return archive
 
 
-def record_download(*, by: Actor, archive: AuditArchive) -> None:
+def record_download(*, by: Actor, archive: AuditArchive, is_later_part: bool = False) -> None:
+    """A later part is the rest of a download only for whoever began one."""
+    if is_later_part and _has_begun(by, archive):
+        return
     with transaction.atomic():
         record(
             by=by,
             action="audit.archive_fetched",
-            target=Target("audit_archive", archive.pk, str(archive)),
+            target=_target(archive),
             after={"sha256": archive.sha256},
             tenant=Tenant.objects.filter(pk=archive.tenant_id).first(),
         )
+
+
+def _has_begun(by: Actor, archive: AuditArchive) -> bool:
+    with all_tenants("an archive of the platform is told in no tenant's chain"):
+        told = AuditEvent.objects.filter(action="audit.archive_fetched", target_type="audit_archive")
+        return told.filter(target_id=archive.pk, actor_type=by.type, actor_id=by.id).exists()
+
+
+def _target(archive: AuditArchive) -> Target:
+    return Target("audit_archive", archive.pk, str(archive))

@@ -59,7 +59,7 @@ DROP FUNCTION tenants_refuse_unarchived_delete();
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("tenants", "0015_audit_webhooks")]
+    dependencies: ClassVar = [("tenants", "0017_rolled_keys_share_their_limits")]
 
     operations: ClassVar = [
         migrations.CreateModel(
