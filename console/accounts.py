@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.forms import ResetPasswordForm
+from allauth.account.views import password_reset
+from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 
+from tenants.logins import find_account
 from tenants.models import User
 
 
@@ -20,7 +25,7 @@ class ClosedSignupAdapter(DefaultAccountAdapter):
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
         """Guesses are counted by account, whichever of its names is typed and whatever port the Host header says."""
         login = str(credentials.get("email") or credentials.get("username") or "")
-        user = _account(login)
+        user = find_account(login)
         return f"account:{user.pk}" if user else f"login:{login.lower()}"
 
 
@@ -39,13 +44,27 @@ class SignInBackend(ModelBackend):
         login = username or email
         if not login or not password:
             return None
-        user = _account(login)
+        user = find_account(login)
         if user is None:
             User().set_password(password)
             return None
         return user if user.check_password(password) and self.user_can_authenticate(user) else None
 
 
-def _account(login: str) -> User | None:
-    named = User.objects.filter(username__iexact=login).first()
-    return named or User.objects.filter(email__iexact=login).first()
+class ResetLetterForm(ResetPasswordForm):
+    """A letter renews a password; it gives none to an account that signs in by the provider alone.
+
+    Otherwise whoever is no longer let in there would make themselves another way in.
+    """
+
+    def clean_email(self) -> str:
+        email: str = super().clean_email()
+        self.users = [user for user in self.users if user.has_usable_password()]
+        return email
+
+
+def reset_password(request: HttpRequest) -> HttpResponseBase:
+    """Only where letters reach people: elsewhere the link would lie in a log."""
+    if not settings.SENDS_MAIL:
+        raise Http404
+    return cast(HttpResponseBase, password_reset(request))

@@ -20,6 +20,7 @@ from django.template.loader import render_to_string
 from redis.exceptions import ConnectionError as ValkeyAway
 from redis.exceptions import TimeoutError as ValkeySilent
 
+from console.again import NotShownLately
 from console.api.errors import PreconditionFailed
 from console.denials import record_denied
 from console.requests import Handler
@@ -31,6 +32,7 @@ STATUS_OF: dict[type[DomainError], int] = {
     Conflict: 409,
     Invalid: 422,
     PreconditionFailed: 412,
+    NotShownLately: 403,
 }
 AWAY = (OperationalError, InterfaceError, ValkeyAway, ValkeySilent)
 """The database or Valkey is away: nobody's mistake, and over soon."""

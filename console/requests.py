@@ -95,14 +95,14 @@ class ScopeMiddleware:
         if actor.is_anonymous:
             return cast(HttpResponseBase, self.get_response(request))
         with scope_of(actor, tenant.pk if tenant else None):
-            return cast(HttpResponseBase, self.get_response(request))
+            return _for_one(cast(HttpResponseBase, self.get_response(request)))
 
     async def _answer_async(self, request: HttpRequest) -> HttpResponseBase:
         actor, tenant = await sync_to_async(_identify)(request)
         if actor.is_anonymous:
             return cast(HttpResponseBase, await self.get_response(request))
         with scope_of(actor, tenant.pk if tenant else None):
-            return cast(HttpResponseBase, await self.get_response(request))
+            return _for_one(cast(HttpResponseBase, await self.get_response(request)))
 
 
 def choose_tenant(request: HttpRequest, tenant_id: str | None) -> None:
@@ -155,6 +155,12 @@ def _chosen_tenant(request: HttpRequest, actor: Actor) -> Tenant | None:
     except NotFound:
         request.session.pop(TENANT_SESSION_KEY, None)
         return None
+
+
+def _for_one(answer: HttpResponseBase) -> HttpResponseBase:
+    """What a person is shown is kept by no cache, nor by the browser they leave: it is gone with the session."""
+    answer.headers.setdefault("Cache-Control", "private, no-store")
+    return answer
 
 
 def _shown_rights(actor: Actor, tenant: Tenant | None) -> Rights:

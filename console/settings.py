@@ -160,6 +160,7 @@ LOGIN_REDIRECT_URL = "/"
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_FORMS = {"reset_password": "console.accounts.ResetLetterForm"}
 ACCOUNT_ADAPTER = "console.accounts.ClosedSignupAdapter"
 ACCOUNT_LOGOUT_REDIRECT_URL = "account_login"
 MFA_TOTP_ISSUER = "Tidegate"

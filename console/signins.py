@@ -16,7 +16,6 @@ from allauth.mfa.signals import (
 )
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.db import transaction
-from django.db.models import Q
 from django.dispatch import Signal
 from django.http import HttpRequest
 
@@ -26,6 +25,7 @@ from tenants import changes
 from tenants.actions.sessions import end_sessions
 from tenants.actors import Actor
 from tenants.audit import Outcome, Target, record
+from tenants.logins import find_account
 from tenants.models import User
 
 # A name nobody has may be a password typed into the wrong field: it is never written down.
@@ -88,7 +88,7 @@ def _login_failed(
     sender: Any, credentials: dict[str, Any], request: HttpRequest | None = None, **rest: Any
 ) -> None:
     login = str(credentials.get("username") or credentials.get("email") or "")
-    user = User.objects.filter(Q(username__iexact=login) | Q(email__iexact=login)).first() if login else None
+    user = find_account(login)
     _failed(request, Target.of(user) if user else UNKNOWN_ACCOUNT, "wrong password or account")
 
 

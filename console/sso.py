@@ -21,7 +21,7 @@ from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOA
 from django.conf import settings
 from django.contrib import messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -32,6 +32,7 @@ from tenants.actions.users import create_user
 from tenants.actors import Actor
 from tenants.audit import Target, record
 from tenants.groups import granted_by, parse_groups
+from tenants.logins import find_by_address
 from tenants.models import User
 
 PROVIDER_ID = "sso"
@@ -74,12 +75,12 @@ class Identity:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Identity:
-        facts = {**said.get("id_token", {}), **said.get("userinfo", {})}
+        signed, told = said.get("id_token", {}), said.get("userinfo", {})
+        facts = {**signed, **told}
         groups = facts.get(settings.OIDC_GROUPS_CLAIM, [])
-        is_theirs = facts.get("email_verified") in (True, "true")
         return cls(
             name=str(facts.get("preferred_username") or facts.get("email") or facts["sub"]),
-            email=str(facts.get("email", "")) if is_theirs else "",
+            email=_proven_address(told) or _proven_address(signed),
             groups=[str(group) for group in groups] if isinstance(groups, list) else [str(groups)],
         )
 
@@ -105,6 +106,12 @@ class GroupsAdapter(DefaultSocialAccountAdapter):
 
 
 def login(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Of what allauth takes from the address only `next` counts: a link must not choose what is asked there."""
+    asked, request.GET = request.GET, QueryDict(mutable=True)
+    if "next" in asked:
+        request.GET["next"] = asked["next"]
+    if "again" in asked:  # who is signed in there already has to show it once more
+        request.GET["auth_params"] = "prompt=login"
     return _adapted(OAuth2LoginView, request, provider_id)
 
 
@@ -130,13 +137,19 @@ def _account(request: HttpRequest, said: Identity) -> User:
     """The account of the address, which is the provider's to vouch for, or a new one without a password."""
     if not said.email:
         raise _refused(request, said, "the provider does not say that the e-mail address is theirs")
-    known = User.objects.filter(email__iexact=said.email).first()
-    return known or create_user(by=_BY, username=_free_name(said.name), email=said.email)
+    known = find_by_address(said.email)
+    return known or create_user(by=_BY, username=_free_name(said), email=said.email)
 
 
-def _free_name(wanted: str) -> str:
-    """`ada`, or `ada-2` when another account has that name."""
-    base = "".join(c if c.isalnum() or c in "@.+-_" else "-" for c in wanted)[:140]
+def _proven_address(facts: Mapping[str, Any]) -> str:
+    """Address and proof from the same place: the proof of one says nothing of another."""
+    return str(facts.get("email", "")) if facts.get("email_verified") in (True, "true") else ""
+
+
+def _free_name(said: Identity) -> str:
+    """`ada`, or `ada-2` when another account has that name. An address only if it is theirs."""
+    kept = "@.+-_" if said.name.lower() == said.email.lower() else ".+-_"
+    base = "".join(c if c.isalnum() or c in kept else "-" for c in said.name)[:140]
     names = (base if number == 1 else f"{base}-{number}" for number in range(1, 1000))
     return next(name for name in names if not User.objects.filter(username__iexact=name).exists())
 

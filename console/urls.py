@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.i18n import set_language
 
-from console import sso
+from console import accounts, sso
 from console.pages import (
     audit,
     audit_archives,
@@ -46,6 +46,9 @@ _accounts: list[URLPattern | URLResolver] = [
     # Accounts are found by their address and made by groups: there is nothing to connect or to fill in.
     path("3rdparty/", page_not_found, {"exception": None}),
     path("3rdparty/signup/", page_not_found, {"exception": None}),
+    # A first password comes from an operator: whoever signs in by the provider alone stays in its hands.
+    path("password/set/", page_not_found, {"exception": None}),
+    path("password/reset/", accounts.reset_password, name="account_reset_password"),
     path("oidc/<str:provider_id>/login/", sso.login, name="openid_connect_login"),
     path("oidc/<str:provider_id>/login/callback/", sso.callback, name="openid_connect_callback"),
     path("", include("allauth.urls")),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from tenants.actors import Actor
 from tenants.errors import NotAllowed, NotFound
+from tenants.logins import find_account
 from tenants.models import ApiKey, Membership, Tenant, User
 from tenants.organisations import Organisation
 from tenants.roles import Right
@@ -68,19 +69,13 @@ def access_member(actor: Actor, membership_id: str, right: Right = Right.VIEW) -
 def access_account(actor: Actor, tenant_id: str, login: str) -> User:
     """The active account with this user name or e-mail, for someone who may add it to the tenant."""
     require(actor, Right.MANAGE_MEMBERS, tenant_id)
-    user = User.objects.filter(Q(username__iexact=login) | Q(email__iexact=login), is_active=True).first()
-    if user is None or not login:
-        raise NotFound("account")
-    return user
+    return _active_account(login)
 
 
 def access_person(actor: Actor, login: str) -> User:
     """The active account with this user name or e-mail, for operators who make somebody an organisation's admin."""
     require(actor, Right.MANAGE_ORGANISATIONS)
-    user = User.objects.filter(Q(username__iexact=login) | Q(email__iexact=login), is_active=True).first()
-    if user is None or not login:
-        raise NotFound("account")
-    return user
+    return _active_account(login)
 
 
 def access_user(actor: Actor, user_id: int, right: Right = Right.VIEW_PLATFORM) -> User:
@@ -89,6 +84,13 @@ def access_user(actor: Actor, user_id: int, right: Right = Right.VIEW_PLATFORM) 
     if user is None:
         raise NotFound("account")
     require(actor, right)
+    return user
+
+
+def _active_account(login: str) -> User:
+    user = find_account(login)
+    if user is None or not user.is_active:
+        raise NotFound("account")
     return user
 
 

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.again import ask_who_it_is
 from console.api.fields import Body, Document, Flag, Moment, Text
 from console.api.paging import NUMBERED
 from console.api.schema import Page, changed, listed, made, shown
@@ -66,6 +67,7 @@ class Accounts(ApiView):
     def post(self, request: Request) -> Response:
         """Make an account without a password: it signs in by single sign-on, or once a password was set."""
         require(self.actor, Right.MANAGE_USERS)
+        ask_who_it_is(request._request)
         values = self.read(AccountBody)
         return self.make(lambda: create_user(by=self.actor, **values), AccountDocument, address_of)
 
@@ -81,6 +83,8 @@ class OneAccount(ApiView):
     @changed("change_account", AccountChange, AccountDocument)
     def patch(self, request: Request, account_id: str) -> Response:
         """Give a role on the platform or take it; switch an account off, which ends its sessions, or on."""
+        self._account(account_id, Right.MANAGE_USERS)
+        ask_who_it_is(request._request)
         values = self.read(AccountChange)
 
         def act(user: User) -> Any:

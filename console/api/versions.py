@@ -13,6 +13,7 @@ from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.again import ask_who_it_is
 from console.api.fields import Body, Document, Moment, Ref, Text, Whole
 from console.api.schema import Page, changed, listed, made, shown
 from console.api.views import ApiView, BoundedJson
@@ -187,6 +188,8 @@ class TrustVersion(ApiView):
     def post(self, request: Request, version_id: str) -> Response:
         """Let a version of the python engine run its code."""
         reason = self.read(TrustBody)["reason"]
+        _managed(self, version_id)
+        ask_who_it_is(request._request)
 
         def act(version: Version) -> Any:
             return trust_python(by=self.actor, version=version, reason=reason)

@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
+from console.again import NotShownLately, address_to_show_it
 from console.denials import record_denied
 from console.pages.forms import ActionForm
 from console.requests import ConsoleRequest
@@ -51,7 +52,10 @@ def page(
             if asked.lacks_second_factor:
                 return _to_second_factor(asked)
             asked.section = section  # type: ignore[attr-defined]
-            return view(asked, *args, **kwargs)
+            try:
+                return view(asked, *args, **kwargs)
+            except NotShownLately:
+                return _to_show_who_it_is(asked)
 
         answer.section = section  # type: ignore[attr-defined]
         return answer
@@ -153,6 +157,17 @@ def _to_second_factor(request: ConsoleRequest) -> HttpResponse:
     """Where an operator without one is led from every page; until then they have no right anyway."""
     messages.warning(request, _("Set up a second factor first: operators here need one."))
     return go(request, reverse("mfa_activate_totp"))
+
+
+def _to_show_who_it_is(request: ConsoleRequest) -> HttpResponse:
+    """There and back to the form, which is empty then: what was typed is kept nowhere meanwhile."""
+    address = address_to_show_it(request, request.get_full_path())
+    if address is None:
+        raise NotAllowed(
+            "Sign out and in again first: this is asked only of somebody who has just signed in."
+        )
+    messages.info(request, _("Confirm that it is you. Then go on."))
+    return go(request, address)
 
 
 def _to_sign_in(request: ConsoleRequest) -> HttpResponse:

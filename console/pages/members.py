@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from console.again import ask_who_it_is
 from console.pages.answers import FORM, FormPage, attempt, go, page, show
 from console.pages.forms import ActionForm, ConfirmForm
 from console.requests import ConsoleRequest
@@ -77,6 +78,7 @@ def add(request: ConsoleRequest, slug: str) -> HttpResponse:
 def create_account(request: ConsoleRequest, slug: str) -> HttpResponse:
     """An account and its membership in one step; the first password is shown once."""
     tenant = access_tenant_by_slug(request.actor, slug, Right.MANAGE_USERS)
+    ask_who_it_is(request)
     form = AccountForm(request.actor, tenant, request.POST or None, initial={"role": Role.DEVELOPER})
     password = secrets.token_urlsafe(15)
 

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from console.again import ask_who_it_is
 from console.pages.answers import FORM, POST, Crumbs, FormPage, attempt, go, page, show, try_action
 from console.pages.forms import ActionForm, ConfirmForm
 from console.pages.listing import listing
@@ -142,6 +143,7 @@ def edit(request: ConsoleRequest, organisation_id: str) -> HttpResponse:
 @page("organisations", FORM)
 def add_admin(request: ConsoleRequest, organisation_id: str) -> HttpResponse:
     row = access_organisation(request.actor, organisation_id, Right.MANAGE_ORGANISATIONS)
+    ask_who_it_is(request)
     form = AdminForm(request.POST or None)
 
     def add(login: str) -> OrganisationAdmin:

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from console.again import ask_who_it_is
 from console.pages.answers import FORM, POST, Crumbs, FormPage, attempt, go, page, show, try_action
 from console.pages.forms import ActionForm, ConfirmForm
 from console.pages.listing import listing
@@ -84,6 +85,7 @@ def detail(request: ConsoleRequest, user_id: int) -> HttpResponse:
 @page("people", FORM)
 def change_role(request: ConsoleRequest, user_id: int) -> HttpResponse:
     person = access_user(request.actor, user_id, Right.MANAGE_USERS)
+    ask_who_it_is(request)
     form = PlatformRoleForm(request.POST or None, initial={"platform_role": person.platform_role})
     if attempt(form, change_platform_role, by=request.actor, user=person) is not None:
         return go(request, _address(person), _("The role was changed."))
@@ -96,6 +98,7 @@ def change_role(request: ConsoleRequest, user_id: int) -> HttpResponse:
 @page("people", FORM)
 def switch_off(request: ConsoleRequest, user_id: int) -> HttpResponse:
     person = access_user(request.actor, user_id, Right.MANAGE_USERS)
+    ask_who_it_is(request)
     form = ConfirmForm(person.get_username(), request.POST or None)
     if attempt(form, set_active, by=request.actor, user=person, is_active=False) is not None:
         return go(request, _address(person), _("The account is switched off."))
@@ -119,6 +122,7 @@ def switch_on(request: ConsoleRequest, user_id: int) -> HttpResponse:
 @page("people", FORM)
 def reset_factor(request: ConsoleRequest, user_id: int) -> HttpResponse:
     person = access_user(request.actor, user_id, Right.MANAGE_USERS)
+    ask_who_it_is(request)
     form = ConfirmForm(person.get_username(), request.POST or None)
 
     def reset() -> bool:
@@ -148,6 +152,7 @@ def end_all(request: ConsoleRequest, user_id: int) -> HttpResponse:
 def new_password(request: ConsoleRequest, user_id: int) -> HttpResponse:
     """Made here and shown once, as an account's first one is."""
     person = access_user(request.actor, user_id, Right.MANAGE_USERS)
+    ask_who_it_is(request)
     form, password = ConfirmForm(person.get_username(), request.POST or None), secrets.token_urlsafe(15)
 
     def change() -> bool:

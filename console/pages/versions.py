@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from console.again import ask_who_it_is
 from console.pages.answers import FORM, Crumbs, FormPage, attempt, go, page, try_action
 from console.pages.forms import ActionForm, ConfirmForm
 from console.requests import ConsoleRequest
@@ -238,6 +239,7 @@ def archive(request: ConsoleRequest, name: str, number: int) -> HttpResponse:
 @page("models", FORM)
 def trust(request: ConsoleRequest, name: str, number: int) -> HttpResponse:
     version = access_version_number(request.actor, name, number, Right.MANAGE_MODELS)
+    ask_who_it_is(request)
     form = TrustForm(str(version), request.POST or None)
     if attempt(form, trust_python, by=request.actor, version=version) is not None:
         return go(request, _address(version.model), _("The code may run now; validate it next."))

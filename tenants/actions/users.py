@@ -13,6 +13,7 @@ from tenants.actors import Actor
 from tenants.audit import record
 from tenants.changes import announce
 from tenants.errors import Conflict, Invalid
+from tenants.logins import refuse_borrowed_names
 from tenants.models import User
 from tenants.roles import PlatformRole, Right
 from tenants.validation import save_valid
@@ -24,6 +25,7 @@ def create_user(
 ) -> User:
     """Without a password the account cannot sign in until one is set."""
     require(by, Right.MANAGE_USERS)
+    refuse_borrowed_names(username, email)
     user = User(username=username, email=email, platform_role=_known_role(platform_role))
     if password is None:
         user.set_unusable_password()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,9 +16,18 @@ from serving.control.fleet.models import Deployment, Host, Replica
 from serving.control.profiles.actions import bind_profile, create_profile
 from serving.control.profiles.models import ProfileBinding, SlaProfile
 from tenants.actions.keys import create_key
-from tenants.models import ApiKey
+from tenants.models import ApiKey, User
 from tests import shared_rows
 from tests.tenants.conftest import SYSTEM, Cast, build_cast
+
+
+def sign_in(client: Client, user: User, ago_s: float = 0) -> None:
+    """As by the page: the session knows how and when the person showed who they are."""
+    client.force_login(user)
+    session = client.session
+    session["account_authentication_methods"] = [{"method": "password", "at": time.time() - ago_s}]
+    session["account_authentication_methods_user"] = str(user.pk)
+    session.save()
 
 
 @dataclass
@@ -35,7 +45,7 @@ class World:
         """A browser in which `who` is signed in; nobody in the one of `anonymous`."""
         client = Client(headers={"accept": "text/html"})
         if who != "anonymous":
-            client.force_login(self.cast.users[who])
+            sign_in(client, self.cast.users[who])
         return client
 
 

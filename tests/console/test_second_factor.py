@@ -18,6 +18,7 @@ from tenants.actions.users import create_user, reset_second_factor
 from tenants.models import AuditEvent, User
 from tenants.scoping import all_tenants
 from tests.console.conftest import World
+from tests.console.conftest import sign_in as fresh
 from tests.console.test_pages_access import TABLE
 from tests.tenants.conftest import SYSTEM
 
@@ -126,7 +127,7 @@ def test_an_operator_resets_anothers_and_ends_their_sessions(root: User) -> None
     sign_in(client)
     enrol(client)
     other = Client()
-    other.force_login(create_user(by=SYSTEM, username="second", platform_role="operator"))
+    fresh(other, create_user(by=SYSTEM, username="second", platform_role="operator"))
     answer = other.post(f"/people/{root.pk}/second-factor/reset", {"name": "root"})
     assert answer.status_code == 302
     assert not Authenticator.objects.filter(user=root).exists()
@@ -138,7 +139,7 @@ def test_an_operator_resets_anothers_and_ends_their_sessions(root: User) -> None
 
 def test_there_is_nothing_to_reset_where_there_is_none(root: User) -> None:
     client = Client()
-    client.force_login(root)
+    fresh(client, root)
     answer = client.post(f"/people/{root.pk}/second-factor/reset", {"name": "root"})
     assert answer.status_code == 422 and "no second factor" in answer.content.decode()
 
