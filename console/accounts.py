@@ -59,7 +59,8 @@ class ResetLetterForm(ResetPasswordForm):
 
     def clean_email(self) -> str:
         email: str = super().clean_email()
-        self.users = [user for user in self.users if user.has_usable_password()]
+        found: list[User] = self.users  # type: ignore[has-type]
+        self.users = [user for user in found if user.has_usable_password()]
         return email
 
 

@@ -15,6 +15,7 @@ import structlog
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.internal import jwtkit
+from allauth.socialaccount.models import SocialAccount
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView, OAuth2LoginView
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
@@ -107,11 +108,12 @@ class GroupsAdapter(DefaultSocialAccountAdapter):
 
 def login(request: HttpRequest, provider_id: str) -> HttpResponse:
     """Of what allauth takes from the address only `next` counts: a link must not choose what is asked there."""
-    asked, request.GET = request.GET, QueryDict(mutable=True)
-    if "next" in asked:
-        request.GET["next"] = asked["next"]
-    if "again" in asked:  # who is signed in there already has to show it once more
-        request.GET["auth_params"] = "prompt=login"
+    kept = QueryDict(mutable=True)
+    if "next" in request.GET:
+        kept["next"] = request.GET["next"]
+    if "again" in request.GET:  # who is signed in there already has to show it once more
+        kept["auth_params"] = "prompt=login"
+    request.GET = kept  # type: ignore[assignment]
     return _adapted(OAuth2LoginView, request, provider_id)
 
 
@@ -138,6 +140,10 @@ def _account(request: HttpRequest, said: Identity) -> User:
     if not said.email:
         raise _refused(request, said, "the provider does not say that the e-mail address is theirs")
     known = find_by_address(said.email)
+    if known is not None and SocialAccount.objects.filter(user=known).exists():
+        # Addresses are given to the next person; accounts are not.
+        reason = "the account of their address is another identity's at the provider"
+        raise _refused(request, said, reason, is_anothers=True)
     return known or create_user(by=_BY, username=_free_name(said), email=said.email)
 
 
@@ -155,11 +161,14 @@ def _free_name(said: Identity) -> str:
 
 
 @transaction.atomic
-def _refused(request: HttpRequest, said: Identity, reason: str) -> ImmediateHttpResponse:
+def _refused(
+    request: HttpRequest, said: Identity, reason: str, is_anothers: bool = False
+) -> ImmediateHttpResponse:
     target = Target("user", "", said.email or "unknown account")
     by = Actor.anonymous(request)
     record(by=by, action="user.sign_in_failed", target=target, outcome="failure", reason=reason)
-    return ImmediateHttpResponse(render(request, "account/sso_refused.html", {"said": said}, status=403))
+    context = {"said": said, "is_anothers": is_anothers}
+    return ImmediateHttpResponse(render(request, "account/sso_refused.html", context, status=403))
 
 
 def _algorithm(id_token: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -72,7 +73,10 @@ def change_platform_role(*, by: Actor, user: User, platform_role: str) -> User:
 
 @transaction.atomic
 def set_active(*, by: Actor, user: User, is_active: bool) -> User:
-    """Switch an account off (its sessions end) or on again. Raises `Conflict` for the last active operator."""
+    """Switch an account off (its sessions end) or on again, when it forgets who it was at the single sign-on.
+
+    Raises `Conflict` for the last active operator.
+    """
     require(by, Right.MANAGE_USERS)
     operators, fresh = _locked(user)
     if fresh.is_active == is_active:
@@ -89,7 +93,9 @@ def set_active(*, by: Actor, user: User, is_active: bool) -> User:
         before={"is_active": not is_active},
         after={"is_active": is_active},
     )
-    if not is_active:
+    if is_active:
+        SocialAccount.objects.filter(user_id=fresh.pk).delete()
+    else:
         end_sessions(by=by, user_id=fresh.pk)
     return fresh
 

@@ -6,14 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from django.core.cache import cache
 from django.test import Client
 
 from console.checks import check_single_sign_on
+from tenants.actions.users import set_active
 from tenants.models import AuditEvent, Membership, User
 from tenants.scoping import all_tenants
 from tests.console.conftest import World
 from tests.console.oidc_provider import CLIENT, Provider, new_key
+from tests.console.test_second_factor import code_of
+from tests.tenants.conftest import SYSTEM
 
 ADA = {
     "sub": "7",
@@ -229,3 +234,94 @@ def test_nobody_connects_accounts_by_hand(world: World, provider: Provider, addr
 def test_dangerous_settings_are_refused(settings: Any, issuer: str, roles: str, ids: list[str]) -> None:
     settings.OIDC_ISSUER, settings.OIDC_ROLES = issuer, roles
     assert [message.id for message in check_single_sign_on(None)] == ids
+
+
+def test_an_address_that_looks_alike_in_capitals_takes_nobodys_account(
+    world: World, provider: Provider
+) -> None:
+    provider.says |= {"email": "v\u0131ewer@example.org", "groups": ["platform-team"]}
+    sign_in(provider)
+    assert User.objects.get(username="viewer").platform_role == ""
+
+
+def test_the_proof_of_one_address_is_none_of_another(world: World, provider: Provider) -> None:
+    provider.token = {"email": "ada@example.org", "email_verified": True}
+    provider.says |= {"email": "viewer@example.org", "groups": ["platform-team"]}
+    del provider.says["email_verified"]
+    sign_in(provider)
+    assert User.objects.get(username="viewer").platform_role == ""
+
+
+@pytest.mark.parametrize("name", ["owner@example.org", "someone@example.com"])
+def test_nobody_is_called_like_an_address_that_is_not_theirs(
+    world: World, provider: Provider, name: str
+) -> None:
+    provider.says["preferred_username"] = name
+    sign_in(provider)
+    assert User.objects.get(email="ada@example.org").username == name.replace("@", "-")
+
+
+def test_a_link_does_not_choose_what_is_asked_at_the_provider(world: World, provider: Provider) -> None:
+    asked = "?auth_params=redirect_uri%3Dhttps://evil.example%26max_age%3D9&scope=admin&process=connect&next=/people/"
+    url = world.client("owner").get(f"/accounts/oidc/sso/login/{asked}").url
+    assert not any(word in url for word in ("evil", "max_age", "admin"))
+
+
+def test_nobody_is_connected_to_an_account_by_a_link(world: World, provider: Provider) -> None:
+    client = world.client("owner")
+    there = client.get("/accounts/oidc/sso/login/?process=connect")
+    client.get(f"/accounts/oidc/sso/login/callback/?{provider.authorize(there.url)}")
+    assert SocialAccount.objects.get().user.username == "ada"
+
+
+def test_whoever_has_a_second_factor_here_is_asked_for_it_too(world: World, provider: Provider) -> None:
+    sign_in(provider)
+    user, secret = User.objects.get(username="ada"), "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
+    Authenticator.objects.create(user=user, type="totp", data={"secret": secret})
+    client, answer = sign_in(provider)
+    assert answer.url == "/accounts/2fa/authenticate/" and not is_in(client)
+    client.post("/accounts/2fa/authenticate/", {"code": code_of(secret)})
+    assert is_in(client)
+
+
+def test_an_identity_that_is_somebody_elses_there_does_not_inherit_their_account(
+    world: World, provider: Provider
+) -> None:
+    """An address that was given to the next employee."""
+    sign_in(provider)
+    provider.says["sub"] = "8"
+    client, answer = sign_in(provider)
+    assert answer.status_code == 403 and not is_in(client)
+    assert "another identity" in answer.content.decode()
+
+
+def test_an_account_that_is_switched_on_again_forgets_who_it_was_there(
+    world: World, provider: Provider
+) -> None:
+    sign_in(provider)
+    ada = User.objects.get(username="ada")
+    for is_active in (False, True):
+        set_active(by=SYSTEM, user=ada, is_active=is_active)
+    provider.says["sub"] = "8"
+    client, _ = sign_in(provider)
+    assert is_in(client)
+
+
+def test_it_is_shown_again_at_the_provider_by_whoever_has_no_password(
+    world: World, provider: Provider
+) -> None:
+    provider.says["groups"] = ["platform-team"]
+    client, _ = sign_in(provider)
+    path = f"/people/{world.cast.users['viewer'].pk}/role"
+    assert client.get(path).status_code == 200
+    session = client.session
+    for record in session["account_authentication_methods"]:
+        record["at"] -= 301
+    session.save()
+    there = client.get(path)
+    assert there.status_code == 302
+    at = client.get(there.url).url
+    assert at.startswith(provider.url) and "prompt=login" in at
+    back = client.get(f"/accounts/oidc/sso/login/callback/?{provider.authorize(at)}")
+    assert (back.status_code, back.url) == (302, path)
+    assert client.get(path).status_code == 200
