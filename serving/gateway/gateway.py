@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from serving.contract import ConfigChange
+from serving.ending import end_tasks
 from serving.gateway.addresses import Doorkeeper
 from serving.gateway.amendments import Amendments
 from serving.gateway.app import GatewayApp
@@ -122,9 +123,7 @@ class Gateway:
         self._amendments.stop()
         self.inference.dispatcher.close()
         self._usage.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         await self._outbox.stop()
         self._usage.close()
         await self.follower.stop()

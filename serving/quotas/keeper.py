@@ -214,6 +214,10 @@ class QuotaKeeper:
         except StoreAway as error:
             self._lose_store(str(error))
             self._decide_locally(sent)
+        except Exception:  # a task's top: whatever went wrong, nobody is left waiting
+            log.exception("quotas.question_failed")
+            self._lose_store("the question failed")
+            self._decide_locally(sent)
         else:
             if monotonic() - sent.at > FRESH_S:
                 self._ask_again(sent)

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from serving.contract import ConfigBody, ConfigChange, decode_config
+from serving.ending import end_tasks
 from serving.seam import Delta, Seam, SeamUnavailable
 from serving.seam.private_file import PrivateFile
 
@@ -85,9 +86,7 @@ class ConfigFollower:
 
     async def stop(self) -> None:
         """Stop following and leave the newest configuration in the last-good file."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         self._tasks = []
         if self._saving is not None:
             await self._saving

@@ -26,6 +26,7 @@ class Store:
     def __init__(self) -> None:
         self.accounts: dict[str, Account] = {}
         self.is_away = False
+        self.is_broken = False
         self.before: list[float] = []
         """Seconds that go by, one after the other, between an answer and when it is heard."""
         self.asked = 0
@@ -33,6 +34,8 @@ class Store:
     async def take(self, names: list[str], batch: Batch) -> Verdicts:
         if self.is_away:
             raise StoreAway("away")
+        if self.is_broken:
+            raise RuntimeError("a fault of ours")
         self.asked += 1
         return account.take(self.accounts, names, batch, int(time.time() * 1000))
 
@@ -126,3 +129,18 @@ async def test_without_the_store_what_comes_free_is_no_slack(fails_open: bool) -
     if not fails_open:
         assert isinstance(await refusal(asked, inside), QuotaUnavailable)
     await asked.close()
+
+
+async def test_a_question_that_fails_for_any_other_reason_leaves_nobody_waiting() -> None:
+    store = Store()
+    store.is_broken = True
+    closed = a_keeper(store, fails_open=False)
+    binding = holdings(("requests", "day", 5))
+    async with asyncio.timeout(5):
+        with pytest.raises(QuotaUnavailable):
+            await closed.reserve(binding, ONE)
+    store.is_broken = False
+    async with asyncio.timeout(5):
+        await until(lambda: not closed.is_away)
+        assert await closed.reserve(binding, ONE)
+    await closed.close()

@@ -234,7 +234,7 @@ async def test_a_lost_connection_is_replaced() -> None:
 
     @sync_to_async
     def kill() -> None:
-        with connection.cursor() as cursor:
+        with connection.as_owner(), connection.cursor() as cursor:
             cursor.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'seam-under-test'"
             )
