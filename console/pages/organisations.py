@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
@@ -23,6 +24,7 @@ from tenants.access import (
     may_add_tenants,
     require,
     visible_organisations,
+    visible_tenants,
 )
 from tenants.actions.organisations import (
     add_organisation_admin,
@@ -61,11 +63,15 @@ class AdminForm(ActionForm):
 
 
 class MoveForm(ActionForm):
-    slug = forms.CharField(
-        label=gettext_lazy("Slug"),
-        max_length=40,
-        help_text=gettext_lazy("Of the tenant; it leaves the organisation it is in now."),
+    slug = forms.ChoiceField(
+        label=gettext_lazy("Tenant"),
+        help_text=gettext_lazy("It leaves the organisation it is in now."),
     )
+
+    def __init__(self, tenants: Iterable[Tenant], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = [(tenant.slug, f"{tenant.name} ({tenant.slug})") for tenant in tenants]
+        self.fields["slug"].choices = choices  # type: ignore[attr-defined]
 
 
 class NewTenantForm(ActionForm):
@@ -176,10 +182,11 @@ def remove_admin(request: ConsoleRequest, organisation_id: str, user_id: int) ->
 @page("organisations", FORM)
 def move_in(request: ConsoleRequest, organisation_id: str) -> HttpResponse:
     row = access_organisation(request.actor, organisation_id, Right.MANAGE_ORGANISATIONS)
-    form = MoveForm(request.POST or None)
+    others = visible_tenants(request.actor).exclude(organisation=row).order_by("name")
+    form = MoveForm(others, request.POST or None)
 
     def move(slug: str) -> Tenant:
-        tenant = access_tenant_by_slug(request.actor, slug.strip())
+        tenant = access_tenant_by_slug(request.actor, slug)
         return move_tenant(by=request.actor, tenant=tenant, organisation=row)
 
     if attempt(form, move) is not None:

@@ -79,7 +79,9 @@ class Row:
 
     @property
     def resource_word(self) -> Any:
-        return RESOURCE_WORDS[ResourceChoice(self.quota.resource)]
+        """What is limited. Amounts carry their unit here, so it names none."""
+        resource = ResourceChoice(self.quota.resource)
+        return _("Device time") if resource is ResourceChoice.DEVICE_US else RESOURCE_WORDS[resource]
 
 
 class LimitForm(ActionForm):

@@ -148,7 +148,9 @@ def test_an_operator_does_it_all_on_pages(world: World) -> None:
     row = Organisation.objects.get()
     at = f"/organisations/{row.pk}/"
     client.post(f"{at}admins/new", {"login": "nobody@example.org"})
+    assert "(acme)" in client.get(f"{at}tenants/move").content.decode()
     client.post(f"{at}tenants/move", {"slug": "acme"})
+    assert "(acme)" not in client.get(f"{at}tenants/move").content.decode()
     text = client.get(at).content.decode()
     assert "nobody" in text and "acme" in text and "1 of at most 3" in text
     answer = client.post(f"{at}edit", {"name": "Initech", "max_tenants": 5, "seen": "stale"})
