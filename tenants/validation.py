@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Collection, Iterable
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import IntegrityError, models, transaction
@@ -30,6 +31,13 @@ def save_valid(row: models.Model) -> None:
         if isinstance(error.__cause__, CheckViolation):
             _explain(row)
         raise Conflict(_violation(row, error)) from error
+
+
+def refuse_unknown(names: Iterable[str], editable: Collection[str]) -> None:
+    """Raises `Invalid` for whatever is not among the fields that may be changed."""
+    unknown = {name: "This cannot be changed." for name in names if name not in editable}
+    if unknown:
+        raise Invalid(unknown)
 
 
 def _clean(row: models.Model) -> None:

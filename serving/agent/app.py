@@ -22,6 +22,7 @@ from serving.agent.supervisor import DRAIN_TIMEOUT_S, Supervisor
 from serving.agent.tunings import CANDIDATE_TIMEOUT_S, Tunings
 from serving.agent.validations import TIMEOUT_S, Validations
 from serving.contract import ConfigChange, EventReport, HostReport, ReplicaState
+from serving.ending import end_tasks
 from serving.rotation import rotate_when_large
 from serving.runtime import Runtime
 from serving.seam import Seam
@@ -140,9 +141,7 @@ class Agent:
 
     async def _drain_all(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Whatever the supervisor bounds is bounded here; the margin is for a kill to be noticed."""
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
         deadline = time.monotonic() + DRAIN_TIMEOUT_S + 3.0
         self.supervisor.want((), {}, time.monotonic())
         await self._step()

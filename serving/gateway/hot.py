@@ -234,10 +234,11 @@ class HotRoutes:
     def _reserve(self, request: HotRequest, grant: Grant, lane: Lane, payload: Payload) -> None:
         """Send it if its quotas allow; where they have to be asked first, as soon as they say so."""
         quotas = self._steps.quotas
-        if not quotas.bind(request, grant, lane) or quotas.take(request, lane, payload):
+        binding = quotas.bind(request, grant, lane)
+        if binding is None or quotas.take(request, binding, lane, payload):
             self._send(request, grant, lane, payload)
         else:
-            quotas.ask(request, lane, payload, lambda known: self._reserved(request, lane, payload, known))
+            quotas.ask(binding, lane, payload, lambda known: self._reserved(request, lane, payload, known))
 
     def _reserved(
         self, request: HotRequest, lane: Lane, payload: Payload, known: Reservation | DataPlaneError

@@ -292,7 +292,7 @@ class Inference:
         receipt = receipt_lines(visit.request_id, pending.lane, answer.result.stages, times)
         if visit.fallback is not None:
             receipt += visit.fallback.header_line()
-        if visit.binding:
+        if visit.binding is not None:
             receipt += self.quotas.lines(visit.binding)
         if visit.trace is not None:
             receipt += b"traceparent: %b\r\n" % visit.trace.traceparent.encode()

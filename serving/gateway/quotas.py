@@ -50,24 +50,24 @@ class Quotas:
 
     # ------------------------------------------------------------ before
 
-    def bind(self, visit: Visit, grant: Grant, lane: Lane) -> Binding:
-        """The limits the visit is under; empty for a tenant without any."""
+    def bind(self, visit: Visit, grant: Grant, lane: Lane) -> Binding | None:
+        """The limits the visit is under, if any."""
         binding = visit.binding = self.keeper.book.binding(lane.tenant_id, grant.key.id, lane.asked_model)
         return binding
 
-    def take(self, visit: Visit, lane: Lane, payload: Payload) -> bool:
+    def take(self, visit: Visit, binding: Binding, lane: Lane, payload: Payload) -> bool:
         """Reserve what is in hand; False where that takes an answer of the store. Raises the refusal."""
-        visit.reservation = self.keeper.take(visit.binding, self._at_most(lane, payload))
+        visit.reservation = self.keeper.take(binding, self._at_most(lane, payload))
         return visit.reservation is not None
 
-    def ask(self, visit: Visit, lane: Lane, payload: Payload, on_known: OnKnown) -> None:
+    def ask(self, binding: Binding, lane: Lane, payload: Payload, on_known: OnKnown) -> None:
         """Owed after `take` said False; `on_known` gets a reservation, which becomes its own, or the refusal."""
-        self.keeper.ask(visit.binding, self._at_most(lane, payload), on_known)
+        self.keeper.ask(binding, self._at_most(lane, payload), on_known)
 
     async def reserve(self, visit: Visit, grant: Grant, lane: Lane, payload: Payload) -> None:
         """All of it. Raises the refusal."""
         binding = self.bind(visit, grant, lane)
-        if binding:
+        if binding is not None:
             visit.reservation = await self.keeper.reserve(binding, self._at_most(lane, payload))
 
     # ------------------------------------------------------------ after
@@ -85,7 +85,7 @@ class Quotas:
         """Device time of a request that was not answered: used all the same."""
         lane = pending.lane
         binding = self.keeper.book.binding(lane.tenant_id, pending.key_id, lane.asked_model)
-        if binding and stages.device_us:
+        if binding is not None and stages.device_us:
             used = Amounts(0, 0, stages.device_us, self._micro(_account(pending), cost_parts))
             self.keeper.add_late(binding, used)
 

@@ -21,7 +21,7 @@ def refusal(visit: Visit, error: DataPlaneError, *, is_openai: bool) -> tuple[He
     headers = [JSON_TYPE, *_headers(error, is_openai)]
     if visit.lane is not None:
         headers.append((b"x-tidegate-model-version", visit.lane.number_header))
-    if visit.binding:
+    if visit.binding is not None:
         headers += fields.pairs(visit.binding, time.time())
     headers.append((b"server-timing", b"total;dur=%.3f" % (visit.elapsed_us() / 1000)))
     return headers, body

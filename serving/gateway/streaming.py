@@ -135,7 +135,7 @@ class EventWriter:
             headers.append((b"x-tidegate-model-version", exchange.lane.number_header))
         if exchange.trace is not None:
             headers.append((b"traceparent", exchange.trace.traceparent.encode()))
-        if exchange.binding:
+        if exchange.binding is not None:
             headers += fields.pairs(exchange.binding, time.time())
         return headers
 

@@ -8,7 +8,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from serving.gateway.tracecontext import Trace, trace_of
-from serving.quotas.book import NOTHING, Binding
+from serving.quotas.book import Binding
 
 if TYPE_CHECKING:
     from serving.gateway.admission import TenantGate
@@ -75,8 +75,8 @@ class Visit:
         self.lane: Lane | None = None
         self.gate: TenantGate | None = None
         """Set between entering and leaving: whoever clears it owes the gate its `leave`."""
-        self.binding: Binding = NOTHING
-        """The quotas that bind it, once it asked them."""
+        self.binding: Binding | None = None
+        """The quotas that bind it, if any do, once it asked them."""
         self.reservation: Reservation | None = None
         """Owed a `release`."""
         self.payload: Payload | None = None

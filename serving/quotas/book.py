@@ -29,12 +29,6 @@ class Binding(tuple[Holding, ...]):
     until = 0.0
     """Unix seconds to which the template holds: the first window's end."""
 
-    def __bool__(self) -> bool:
-        return len(self) > 0 or len(self.parts) > 0
-
-
-NOTHING = Binding()
-
 
 class Book:
     """Single writer (`update`), one thread. What a process holds of a limit outlives changes of its quota."""
@@ -46,7 +40,7 @@ class Book:
         """By model."""
         self._owned: dict[tuple[str, str, str], Holding] = {}
         """Guarantees by tenant, model and resource."""
-        self._bindings: dict[tuple[str, str, str], Binding] = {}
+        self._bindings: dict[tuple[str, str, str], Binding | None] = {}
         self._limited_as: Callable[[str], str] = str
 
     def update(
@@ -72,19 +66,22 @@ class Book:
             if found:
                 self._pools[model.name] = found
 
-    def binding(self, tenant_id: str, key_id: str, model: str) -> Binding:
-        """What binds a request; `NOTHING`, which is false, for a tenant without quotas where nothing is shared."""
-        own = self._by_tenant.get(tenant_id)
-        if own is None and model not in self._pools:
-            return NOTHING
+    def binding(self, tenant_id: str, key_id: str, model: str) -> Binding | None:
+        """What binds a request, if anything does."""
+        if tenant_id not in self._by_tenant and model not in self._pools:
+            return None
         key = (tenant_id, key_id, model)
-        found = self._bindings.get(key)
-        if found is None:
-            limited_as = self._limited_as(key_id)
-            binds = [holding for holding in own or () if _binds(holding.limit.entry, limited_as, model)]
-            found = self._bindings[key] = Binding(sorted(binds, key=lambda h: strictness(h.limit)))
-            found.parts = tuple(self._parts(tenant_id, model))
-        return found
+        if key not in self._bindings:
+            self._bindings[key] = self._bind(*key)
+        return self._bindings[key]
+
+    def _bind(self, tenant_id: str, key_id: str, model: str) -> Binding | None:
+        limited_as = self._limited_as(key_id)
+        own = self._by_tenant.get(tenant_id, ())
+        binds = [holding for holding in own if _binds(holding.limit.entry, limited_as, model)]
+        binding = Binding(sorted(binds, key=lambda h: strictness(h.limit)))
+        binding.parts = tuple(self._parts(tenant_id, model))
+        return binding if binding or binding.parts else None
 
     def _parts(self, tenant_id: str, model: str) -> Iterator[Part]:
         for pool in self._pools.get(model, ()):

@@ -33,6 +33,7 @@ from serving.contract import (
     ValidationReport,
     decode_report,
 )
+from serving.ending import end_tasks
 from serving.seam import Seam, SeamUnavailable
 from serving.seam.private_file import PrivateFile
 
@@ -173,8 +174,7 @@ class ReportOutbox:
                 if not flushing.done() or not flushing.result():
                     await self._save_when_due()
         finally:
-            flushing.cancel()
-            await asyncio.gather(flushing, return_exceptions=True)
+            await end_tasks([flushing])
 
     async def _send(self) -> bool:
         batch = self._sent[:BATCH_REPORTS]

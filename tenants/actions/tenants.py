@@ -15,7 +15,7 @@ from tenants.models import EDITABLE, RESERVED_SLUGS, SET_BY_OPERATORS, Tenant
 from tenants.organisations import Organisation
 from tenants.roles import Right
 from tenants.staleness import refuse_stale
-from tenants.validation import save_valid
+from tenants.validation import refuse_unknown, save_valid
 from tenants.zones import UTC_NAME
 
 
@@ -63,7 +63,7 @@ def update_tenant(*, by: Actor, tenant: Tenant, seen: str = "", **values: Any) -
     (the mark of the tenant's facts as the person saw them) is out of date.
     """
     require(by, Right.EDIT_TENANT, tenant.pk)
-    _refuse_unknown(values)
+    refuse_unknown(values, EDITABLE)
     fresh = lock_tenant(tenant)
     refuse_stale(seen, fresh.facts())
     before, after = changed(fresh.facts(), values)
@@ -125,9 +125,3 @@ def _leave_room(by: Actor, organisation: Organisation) -> None:
     row = Organisation.objects.select_for_update().get(pk=organisation.pk)
     if row.tenants.count() >= row.max_tenants:
         raise Conflict(f"{row.name} has its {row.max_tenants} tenants. An operator may raise the maximum.")
-
-
-def _refuse_unknown(values: dict[str, Any]) -> None:
-    unknown = {name: "This cannot be changed." for name in values if name not in EDITABLE}
-    if unknown:
-        raise Invalid(unknown)

@@ -21,7 +21,7 @@ from tenants.models import Tenant
 from tenants.roles import Right
 from tenants.scoping import all_tenants, scope_of_row, tenant_scope
 from tenants.staleness import refuse_stale
-from tenants.validation import save_valid
+from tenants.validation import refuse_unknown, save_valid
 
 EDITABLE = (
     "name",
@@ -79,9 +79,7 @@ def update_profile(*, by: Actor, profile: SlaProfile, seen: str = "", **values: 
     Raises `Conflict` when `seen` (`facts_of` the profile as the person saw it, marked) is out of date.
     """
     require(by, Right.MANAGE_PROFILES)
-    unknown = {name: "This cannot be changed." for name in values if name not in EDITABLE}
-    if unknown:
-        raise Invalid(unknown)
+    refuse_unknown(values, EDITABLE)
     fresh = _locked(profile)
     refuse_stale(seen, facts_of(fresh))
     before, after = changed(facts_of(fresh), values)

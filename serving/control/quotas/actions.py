@@ -19,7 +19,7 @@ from tenants.models import ApiKey, Tenant
 from tenants.roles import Right
 from tenants.scoping import tenant_scope
 from tenants.staleness import refuse_stale
-from tenants.validation import save_valid
+from tenants.validation import refuse_unknown, save_valid
 
 EDITABLE = ("limit", "burst", "guaranteed", "observe_only", "soft_percent")
 MAX_QUOTAS = 100
@@ -79,9 +79,7 @@ def update_quota(*, by: Actor, quota: Quota, seen: str = "", **values: Any) -> Q
 
     Raises as `create_quota`, and `Conflict` when `seen` (`facts_of` as the person saw it, marked) is out of date.
     """
-    unknown = {name: "This cannot be changed." for name in values if name not in EDITABLE}
-    if unknown:
-        raise Invalid(unknown)
+    refuse_unknown(values, EDITABLE)
     with tenant_scope(quota.tenant_id):
         fresh = _locked(quota)
         require_change(by, fresh)

@@ -7,7 +7,6 @@ from typing import Any
 from tenants.trail.formats.activity import SIGN_INS, activity_of, parsed, proof, without_none
 from tenants.trail.formats.writer import Row
 
-_ACCOUNT = "data/security/account"
 _INITIATORS = {
     "user": "data/security/account/user",
     "api_key": "data/security/key",

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
 import signal
-import sys
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -19,8 +14,9 @@ from serving.gateway.usage import Usage
 from serving.seam.memory import MemorySeam
 from serving.seam.outbox import ReportOutbox
 from serving.worker.testing import EchoWorker
-from tests.serving.gateway.harness import PATIENCE_S, PEPPER, Harness, echo_body, gateway
-from tests.serving.gateway.test_starting_and_stopping import environment, free_port
+from tests.serving.gateway.harness import PATIENCE_S, Harness, echo_body, gateway
+from tests.serving.gateway.processes import gateway_process, write_configuration
+from tests.serving.gateway.test_starting_and_stopping import free_port
 
 pytestmark = pytest.mark.processes
 
@@ -35,9 +31,12 @@ async def test_two_share_a_port_and_when_one_is_killed_the_other_serves_and_no_u
         harness.publish_model()
         harness.publish_replicas(harness.address())
         async with EchoWorker(harness.address(), replica_id="rep_0"):
-            await _write_configuration(harness, tmp_path)
+            await write_configuration(harness, tmp_path, 2)
             port = free_port()
-            async with _process(tmp_path, port, 0) as first, _process(tmp_path, port, 1) as second:
+            async with (
+                gateway_process(tmp_path, port, 0, 2) as first,
+                gateway_process(tmp_path, port, 1, 2) as second,
+            ):
                 await _until_ready(harness, port)
                 assert await _ask(harness, port) == [200] * CONNECTIONS
                 first.kill()
@@ -47,48 +46,6 @@ async def test_two_share_a_port_and_when_one_is_killed_the_other_serves_and_no_u
                 assert await second.wait() == 0
     counted = [await _usage_found(tmp_path / name) for name in ("gateway", "gateway-1")]
     assert min(counted) > 0 and sum(counted) == 2 * CONNECTIONS
-
-
-async def _write_configuration(harness: Harness, state_dir: Path) -> None:
-    """What both start with: the last good configuration of a gateway like them."""
-    await harness.start()
-    await harness.until_ready()
-    await harness.stop()
-    for name in ("gateway", "gateway-1"):
-        (state_dir / name).mkdir(mode=0o700)
-        shutil.copy(harness.directory / "last-good.json", state_dir / name)
-
-
-@contextlib.asynccontextmanager
-async def _process(state_dir: Path, port: str, index: int) -> AsyncIterator[Process]:
-    """A gateway process, from when it listens on."""
-    variables = {
-        "TIDEGATE_GATEWAY_PORT": port,
-        "TIDEGATE_GATEWAY_INDEX": str(index),
-        "TIDEGATE_GATEWAY_COUNT": "2",
-        "TIDEGATE_KEY_PEPPER": PEPPER.decode(),
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "serving.gateway",
-        env=environment(state_dir, **variables),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(60):
-            async for line in process.stdout:
-                if b"gateway.serving" in line:
-                    break
-        rest = asyncio.create_task(process.stdout.read())
-        yield process
-        rest.cancel()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def _until_ready(harness: Harness, port: str) -> None:

@@ -7,11 +7,9 @@ import contextlib
 import dataclasses
 import os
 import secrets
-import shutil
-import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,9 @@ from serving.quotas.valkey import WHOLE
 from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
 from tests.serving.gateway.engines import HeldEngine
-from tests.serving.gateway.harness import PATIENCE_S, PEPPER, Harness, echo_body, gateway, until
-from tests.serving.gateway.test_starting_and_stopping import environment, free_port
+from tests.serving.gateway.harness import PATIENCE_S, Harness, echo_body, gateway, until
+from tests.serving.gateway.processes import gateway_process, write_configuration
+from tests.serving.gateway.test_starting_and_stopping import free_port
 
 pytestmark = pytest.mark.processes
 
@@ -56,7 +55,8 @@ class Gateways:
 async def gateways(
     state_dir: Path, count: int, quota: QuotaEntry, engine: EchoEngine | None = None
 ) -> AsyncIterator[Gateways]:
-    Redis.from_url(os.environ["VALKEY_URL"]).set(WHOLE, "1")
+    valkey_url = os.environ["VALKEY_URL"]
+    Redis.from_url(valkey_url).set(WHOLE, "1")
     async with gateway(is_started=False) as harness, contextlib.AsyncExitStack() as stack:
         harness.publish_model()
         harness.publish_replicas(harness.address())
@@ -64,11 +64,12 @@ async def gateways(
         await stack.enter_async_context(
             EchoWorker(harness.address(), engine or EchoEngine(), replica_id="rep_0")
         )
-        names = ["gateway", *(f"gateway-{index}" for index in range(1, count))]
-        await _write_configuration(harness, state_dir, names)
-        ports = [free_port() for _ in names]
+        await write_configuration(harness, state_dir, count)
+        ports = [free_port() for _ in range(count)]
         processes = [
-            await stack.enter_async_context(_process(state_dir, port, index, count))
+            await stack.enter_async_context(
+                gateway_process(state_dir, port, index, count, VALKEY_URL=valkey_url)
+            )
             for index, port in enumerate(ports)
         ]
         for port in ports:
@@ -138,49 +139,6 @@ def _reserved(several: Gateways) -> int:
     held = msgspec.msgpack.decode(raw)["p"]
     now_ms = time.time() * 1000
     return sum(h[0] - h[1] for h in held.values() if h[3] > now_ms) if isinstance(held, dict) else 0
-
-
-async def _write_configuration(harness: Harness, state_dir: Path, names: Sequence[str]) -> None:
-    """What all start with: the last good configuration of a gateway like them."""
-    await harness.start()
-    await harness.until_ready()
-    await harness.stop()
-    for name in names:
-        (state_dir / name).mkdir(mode=0o700)
-        shutil.copy(harness.directory / "last-good.json", state_dir / name)
-
-
-@contextlib.asynccontextmanager
-async def _process(state_dir: Path, port: str, index: int, count: int) -> AsyncIterator[Process]:
-    """A gateway process, from when it listens on."""
-    variables = {
-        "TIDEGATE_GATEWAY_PORT": port,
-        "TIDEGATE_GATEWAY_INDEX": str(index),
-        "TIDEGATE_GATEWAY_COUNT": str(count),
-        "TIDEGATE_KEY_PEPPER": PEPPER.decode(),
-        "VALKEY_URL": os.environ["VALKEY_URL"],
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "serving.gateway",
-        env=environment(state_dir, **variables),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(60):
-            async for line in process.stdout:
-                if b"gateway.serving" in line:
-                    break
-        rest = asyncio.create_task(process.stdout.read())
-        yield process
-        rest.cancel()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def _until_ready(harness: Harness, port: str) -> None:
