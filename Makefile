@@ -24,15 +24,16 @@ up: ready ## PostgreSQL, Valkey and all processes on this machine; Ctrl-C stops 
 # What is compiled once is not compiled again by every process that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-FAST := -m "not torch and not processes and not browser" -n logical --dist loadfile
+QUICK := not torch and not processes and not browser
+ALL_CORES := -n logical --dist loadfile
 
 # Exit status 5 of pytest: ARGS chose no test of this half.
 test: ready-dev ## The whole test suite: the fast part on all cores, then the rest one by one
-	$(PY) -m pytest $(FAST) $(ARGS) || [ $$? -eq 5 ]
+	$(PY) -m pytest -m "$(QUICK)" $(ALL_CORES) $(ARGS) || [ $$? -eq 5 ]
 	$(PY) -m pytest -m "torch or processes or browser" $(ARGS) || [ $$? -eq 5 ]
 
-test-fast: ready-dev ## Without torch, real processes and a browser; all cores, fewer random examples
-	TIDEGATE_TEST_EXAMPLES=20 $(PY) -m pytest $(FAST) $(ARGS) || [ $$? -eq 5 ]
+test-fast: ready-dev ## Without torch, the database, real processes and a browser; fewer random examples
+	TIDEGATE_TEST_EXAMPLES=20 $(PY) -m pytest -m "$(QUICK) and not database" $(ALL_CORES) $(ARGS) || [ $$? -eq 5 ]
 
 fuzz: ready-dev ## Fuzz frames, HTTP and both protocols; TIDEGATE_FUZZ_S seconds each, 300 by default
 	TIDEGATE_FUZZ_S=$${TIDEGATE_FUZZ_S:-300} nice -n 15 $(PY) -m pytest tests/fuzz $(ARGS)
