@@ -22,6 +22,7 @@ EngineName = Literal["encoder", "tensor", "onnx", "python", "echo"]
 CloseReason = Literal["full", "due", "window", "idle", "drain"]
 QuotaResource = Literal["requests", "tokens", "device_us", "cost_micro", "concurrency"]
 QuotaWindow = Literal["", "second", "minute", "hour", "day", "month"]
+AddressClass = Literal["loopback", "private", "public", "unknown"]
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -418,7 +419,45 @@ class TuningReport(Frozen, frozen=True, tag="tuning"):
     """Why it ended early; empty when every candidate had its turn."""
 
 
-ReportBody = UsageReport | ReplicaReport | HostReport | ValidationReport | EventReport | TuningReport
+class KeySeen(Frozen, frozen=True):
+    """From where a key was used last, as far as anybody needs to know."""
+
+    key_id: str
+    tenant_id: str
+    address_class: AddressClass
+    network: str = ""
+    """The /24 or /48 of the address; empty for loopback, and where no address is known."""
+
+
+class KeyMisuse(Frozen, frozen=True):
+    """A key was used outside its rights `count` times; all else is of the last time."""
+
+    key_id: str
+    reason: str
+    """`scope`, `network`, `model`, or `credential`: it opened nothing. Whether it is a revoked or expired key, `digest` tells."""
+    count: int
+    at: float
+    tenant_id: str = ""
+    """Empty for `credential`."""
+    detail: str = ""
+    """The model that was asked for, or the scope that was missing."""
+    digest: bytes = b""
+    address: str = ""
+    request_id: str = ""
+    trace_id: str = ""
+
+
+class KeysReport(Frozen, frozen=True, tag="keys"):
+    """What keys did at one gateway, apart from using the platform: usage is counted in its own report."""
+
+    at: float
+    seen: tuple[KeySeen, ...] = ()
+    misused: tuple[KeyMisuse, ...] = ()
+
+
+ReportBody = (
+    UsageReport | ReplicaReport | HostReport | ValidationReport | EventReport | TuningReport | KeysReport
+)
 
 
 class Report(msgspec.Struct, frozen=True):

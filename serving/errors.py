@@ -40,10 +40,24 @@ A protocol module turns these into its own shape; nothing else writes an error b
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 MAX_MESSAGE_CHARS = 1000
 MAX_PARAM_CHARS = 200
+
+
+class Misuse(NamedTuple):
+    """Which key was used outside its rights, and how: kept for the audit trail, never told to the client."""
+
+    reason: str
+    """`credential`, `scope`, `network` or `model`."""
+    key_id: str
+    tenant_id: str = ""
+    """Empty while nobody has looked the key up."""
+    detail: str = ""
+    """Of a model or a scope: its name."""
+    digest: bytes = b""
+    """Of a token that opens nothing: whether it ever did is for the control plane to say."""
 
 
 class DataPlaneError(Exception):
@@ -55,6 +69,8 @@ class DataPlaneError(Exception):
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
     is_retryable: ClassVar[bool] = False
+    misuse: Misuse | None = None
+    """Set where the refusal is for what a key may not do."""
 
     def __init__(
         self,
@@ -71,6 +87,10 @@ class DataPlaneError(Exception):
         self.param = param[:MAX_PARAM_CHARS] if param else param
         self.retry_after_s = retry_after_s
         self.numbers = numbers or {}
+
+    def of_misuse(self, misuse: Misuse) -> Self:
+        self.misuse = misuse
+        return self
 
 
 class InvalidRequest(DataPlaneError):

@@ -208,6 +208,10 @@ class ApiKey(models.Model):
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     """Start of the last minute in which usage was reported."""
+    last_used_class = models.CharField(max_length=8, blank=True, default="", editable=False)
+    """Of the address: `loopback`, `private`, `public`, `unknown`; empty while nobody told."""
+    last_used_network = models.CharField(max_length=43, blank=True, default="", editable=False)
+    """The /24 or /48 the address is in; empty for loopback and where no address is known."""
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     created_by = models.CharField(max_length=150, blank=True, editable=False)
     creator = models.ForeignKey(

@@ -32,6 +32,8 @@ class Key(TypedDict):
     replaced_by: str | None
     revoked_at: str | None
     last_used_at: str | None
+    last_used_class: str
+    last_used_network: str
     created_at: str
     created_by: str
 

@@ -31,7 +31,7 @@ STATES = ("active", "revoked", "expired")
 
 
 class KeyDocument(Document):
-    moving: ClassVar[tuple[str, ...]] = ("last_used_at", "state")
+    moving: ClassVar[tuple[str, ...]] = ("last_used_at", "last_used_class", "last_used_network", "state")
 
     id = serializers.CharField()
     tenant = Ref("tnt_")
@@ -47,6 +47,12 @@ class KeyDocument(Document):
     )
     revoked_at = Moment(allow_null=True)
     last_used_at = Moment(allow_null=True)
+    last_used_class = serializers.CharField(
+        help_text="Of the address it was used from: loopback, private, public or unknown; empty for none."
+    )
+    last_used_network = serializers.CharField(
+        help_text="The /24 or /48 of that address; empty where there is none to tell."
+    )
     created_at = Moment()
     created_by = serializers.CharField()
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 from serving.contract import (
     EventReport,
     HostReport,
+    KeysReport,
     ReplicaReport,
     ReportBody,
     TuningReport,
@@ -25,6 +26,7 @@ from serving.control.catalog.validation import record_validation
 from serving.control.fleet import events, hosts, replicas
 from serving.control.seam_tables import ReportRow
 from serving.control.tuning.actions import record_tuning
+from tenants.key_uses import record_misuse, record_seen
 from tenants.usage import record_usage
 
 log = structlog.get_logger(__name__)
@@ -56,6 +58,11 @@ def _apply_tuning(row: ReportRow, body: TuningReport) -> None:
     record_tuning(body)
 
 
+def _apply_keys(row: ReportRow, body: KeysReport) -> None:
+    record_seen(body.seen)
+    record_misuse(body.misused)
+
+
 APPLY: Mapping[type[ReportBody], Apply] = {
     UsageReport: _apply_usage,
     ReplicaReport: _apply_replica,
@@ -63,6 +70,7 @@ APPLY: Mapping[type[ReportBody], Apply] = {
     ValidationReport: _apply_validation,
     EventReport: _apply_event,
     TuningReport: _apply_tuning,
+    KeysReport: _apply_keys,
 }
 
 

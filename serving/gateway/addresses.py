@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from serving.errors import PermissionRefused
+from serving.contract import AddressClass
 from serving.gateway.visit import Visit
 
 Address = IPv4Address | IPv6Address
@@ -19,17 +19,16 @@ MAX_FORWARDED_BYTES = 2048
 
 
 class Doorkeeper:
-    """Asked only for keys that are bound to networks."""
+    """Asked for keys that are bound to networks, and now and then where a key is used."""
 
     def __init__(self, trusted_proxies: Iterable[str] = ()) -> None:
         """Raises `ValueError` for what is no network."""
         self._trusted = tuple(ip_network(each) for each in trusted_proxies)
 
-    def check(self, visit: Visit, networks: tuple[str, ...]) -> None:
-        """Raises `PermissionRefused`. Behind a unix socket there is no address, and nothing is allowed."""
+    def lets_in(self, visit: Visit, networks: tuple[str, ...]) -> bool:
+        """Behind a unix socket there is no address, and nobody is let in."""
         address = self.address_of(visit.peer, visit.headers)
-        if address is None or not _is_within(address, _parsed(networks)):
-            raise PermissionRefused("this API key may not be used from this address")
+        return address is not None and _is_within(address, _parsed(networks))
 
     def address_of(self, peer: str | None, headers: dict[bytes, bytes]) -> Address | None:
         address = _address(peer or "")
@@ -43,6 +42,16 @@ class Doorkeeper:
                 break
             address = _address(hop.strip())
         return address
+
+
+def origin_of(address: Address | None) -> tuple[AddressClass, str]:
+    """What may be kept of an address: its class, and the /24 or /48 it is in, which is no person any more."""
+    if address is None:
+        return "unknown", ""
+    if address.is_loopback:
+        return "loopback", ""
+    network = ip_network((address, 24 if address.version == 4 else 48), strict=False)
+    return "public" if address.is_global else "private", str(network)
 
 
 @lru_cache(maxsize=4096)

@@ -75,6 +75,10 @@ class GatewayApp:
 
     async def _end(self, exchange: Exchange, error: DataPlaneError) -> None:
         """Answer with the error: as an answer of its own, or where a streamed one has begun as its last event."""
+        if (
+            error.misuse is not None and not exchange.endpoint
+        ):  # that of an inference was noted when it was counted
+            self._inference.note_misuse(exchange, error.misuse)
         if not exchange.is_started:
             await self._refuse(exchange, error)
         elif exchange.events is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from hmac import compare_digest
 
-from serving.errors import InvalidApiKey, PermissionRefused, TenantSuspended
+from serving.errors import InvalidApiKey, Misuse, PermissionRefused, TenantSuspended
 from serving.gateway.addresses import Doorkeeper
 from serving.gateway.snapshot import Grant, Snapshot
 from serving.gateway.visit import Visit
@@ -37,21 +37,25 @@ class Authenticator:
         key = self._snapshot.keys.get(key_id)
         is_same = compare_digest(digest.digest(), _NOBODY if key is None else key.digest)
         if key is None or not is_same or (key.expires_at is not None and key.expires_at <= now):
-            raise InvalidApiKey(_REFUSED)
+            # Noted alike for all of them, or the time it takes would tell which keys there are.
+            raise InvalidApiKey(_REFUSED).of_misuse(Misuse("credential", key_id, digest=digest.digest()))
         tenant = self._snapshot.tenants.get(key.tenant_id)
         if tenant is None:
             raise InvalidApiKey(_REFUSED)
         if not tenant.is_active:
             raise TenantSuspended("this tenant is suspended")
         if SCOPE_INFER not in key.scopes:
-            raise PermissionRefused(f"this API key lacks the scope {SCOPE_INFER!r}")
+            error = PermissionRefused(f"this API key lacks the scope {SCOPE_INFER!r}")
+            raise error.of_misuse(Misuse("scope", key.id, tenant.id, SCOPE_INFER))
         return Grant(key, tenant, self._snapshot.generation)
 
     def admit(self, visit: Visit, now: float) -> Grant:
         """`authenticate`, and from where: raises `PermissionRefused` for an address the key is not for."""
         grant = self.authenticate(visit.headers, now)
-        if grant.key.networks is not None:
-            self._door.check(visit, grant.key.networks)
+        key = grant.key
+        if key.networks is not None and not self._door.lets_in(visit, key.networks):
+            error = PermissionRefused("this API key may not be used from this address")
+            raise error.of_misuse(Misuse("network", key.id, key.tenant_id))
         return grant
 
     def still_holds(self, grant: Grant, now: float) -> bool:

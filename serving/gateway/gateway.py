@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from serving.gateway.app import GatewayApp
 from serving.gateway.auth import Authenticator
 from serving.gateway.frames import FramePublisher
 from serving.gateway.inference import Inference
+from serving.gateway.key_uses import KeyUses
 from serving.gateway.metrics import Metrics
 from serving.gateway.once import OnceOnly
 from serving.gateway.quotas import Quotas
@@ -75,17 +77,20 @@ class Gateway:
         self._router = Router(self._snapshot, self._metrics)
         self._tokenisers = Tokenisers()
         self._outbox = ReportOutbox(seam, settings.name, settings.state_dir / "reports.jsonl")
-        self._usage = Usage(self._outbox, settings.state_dir)
+        door = Doorkeeper(settings.trusted_proxies)
+        self._key_uses = KeyUses(self._outbox, door)
+        self._usage = Usage(self._outbox, settings.state_dir, self._key_uses.seen)
         self._frames = FramePublisher(self._metrics, settings.name, settings.valkey_url)
         self._quotas = Quotas(_keeper(settings), self._snapshot.prices)
         self.inference = Inference(
-            Authenticator(self._snapshot, settings.key_pepper, Doorkeeper(settings.trusted_proxies)),
+            Authenticator(self._snapshot, settings.key_pepper, door),
             self._router,
             self._tokenisers,
             self._metrics,
             self._usage,
             self._snapshot.prices,
             self._quotas,
+            self._key_uses,
             max_body_bytes=settings.max_body_bytes,
             share=1.0 / settings.count,
             spans=None if tracing is None else RequestSpans(tracing),
@@ -123,6 +128,7 @@ class Gateway:
         self._amendments.stop()
         self.inference.dispatcher.close()
         self._usage.stop()
+        self._key_uses.flush(time.time())
         await end_tasks(self._tasks)
         await self._outbox.stop()
         self._usage.close()
@@ -143,6 +149,7 @@ class Gateway:
         while True:
             await asyncio.sleep(USAGE_FLUSH_S)
             self._usage.flush()
+            self._key_uses.flush(time.time())
 
     def _on_changes(self, changes: list[ConfigChange]) -> None:
         touched = self._snapshot.apply(changes)

@@ -27,6 +27,7 @@ from serving.gateway.auth import Authenticator
 from serving.gateway.dispatch import Dispatcher
 from serving.gateway.fallback import Attempts
 from serving.gateway.inputs import Inputs, Texts, TokenLists, check_rows, pack_tokens
+from serving.gateway.key_uses import KeyUses
 from serving.gateway.large import Room, Turns
 from serving.gateway.metrics import Metrics
 from serving.gateway.pending import Answer, OnOutcome, Payload, Pending
@@ -92,6 +93,7 @@ class Inference:
         usage: Usage,
         prices: PriceTable,
         quotas: Quotas,
+        key_uses: KeyUses,
         *,
         max_body_bytes: int,
         share: float = 1.0,
@@ -102,6 +104,7 @@ class Inference:
         self.room = Room(MAX_HELD_BYTES)
         self.turns = Turns()
         self.quotas = quotas
+        self.note_misuse = key_uses.misused
         self.is_draining = False
         self.spans = spans
         """None where nobody collects them."""
@@ -311,7 +314,7 @@ class Inference:
         lane.series.answered(
             stages, times.gateway_us, times.total_us, payload.rows, payload.tokens, first_chunk_us, parts
         )
-        used = self._usage.of(lane, pending.key_id, now)
+        used = self._usage.of(lane, pending.key_id, now, visit)
         used.count_answer(payload.rows, payload.tokens, stages.device_us, parts)
         if visit.reservation is not None:
             self.quotas.settle(visit.reservation, pending, payload, stages, parts)
@@ -328,12 +331,14 @@ class Inference:
     def count_refusal(self, visit: Visit, error: DataPlaneError) -> None:
         if visit.is_recorded and self.spans is not None:
             self.spans.refused(visit, error)
+        if error.misuse is not None:
+            self.note_misuse(visit, error.misuse)
         lane, grant = visit.lane, visit.grant
         if lane is None or grant is None:
             self._metrics.unrouted(visit.tenant_id, visit.endpoint).failed(error.code)
             return
         lane.series.failed(error.code)
-        used = self._usage.of(lane, grant.key.id, time.time())
+        used = self._usage.of(lane, grant.key.id, time.time(), visit)
         if isinstance(error, ClientClosedRequest):
             used.count_cancellation()
         else:

@@ -13,7 +13,7 @@ from itertools import accumulate
 import msgspec
 
 from serving.contract import ModelEntry, ProfileEntry, SlaClass, VersionEntry
-from serving.errors import ModelNotFound, ModelNotReady
+from serving.errors import Misuse, ModelNotFound, ModelNotReady
 from serving.gateway import priority
 from serving.gateway.metrics import Metrics, SeriesRecorder
 from serving.gateway.shedding import RANK
@@ -89,9 +89,12 @@ class Router:
     def model(self, grant: Grant, name: str) -> ModelEntry:
         """Raises `ModelNotFound`, alike for what does not exist and what was not granted."""
         model = self._snapshot.models.get(name)
-        if model is None or not grant.may_use(model):
-            raise ModelNotFound(f"the model {name[:200]!r} does not exist", param="model")
-        return model
+        if model is not None and grant.may_use(model):
+            return model
+        error = ModelNotFound(f"the model {name[:200]!r} does not exist", param="model")
+        if model is None:  # a name that is wrong is no attempt at what is somebody else's
+            raise error
+        raise error.of_misuse(Misuse("model", grant.key.id, grant.tenant.id, name))
 
     def version(self, grant: Grant, name: str, pin: str | None) -> VersionEntry:
         """Raises `ModelNotFound`, or `ModelNotReady` when nothing of the model is deployed."""

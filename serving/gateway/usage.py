@@ -6,6 +6,7 @@ carry numbers of their own, one generation after the other was delivered; while 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ import structlog
 from serving.contract import Report, SlaClass, UsageReport, UsageRow
 from serving.gateway.routing import Lane
 from serving.gateway.usage_journal import COUNTS, Cells, Generation, JournalFile, Slot
+from serving.gateway.visit import Visit
 from serving.prices import PARTS_PER_MICRO
 
 log = structlog.get_logger("tidegate.gateway.usage")
@@ -128,9 +130,18 @@ class Used:
 class Usage:
     """`start()` before anything is counted; `stop()` hands over what is left."""
 
-    def __init__(self, outbox: Outbox, directory: Path | None = None) -> None:
-        """Without a directory sums live in memory alone."""
+    def __init__(
+        self,
+        outbox: Outbox,
+        directory: Path | None = None,
+        on_seen: Callable[[Visit], None] | None = None,
+    ) -> None:
+        """Without a directory sums live in memory alone.
+
+        `on_seen` gets one request of each lane, key and minute, and one more after each `flush`.
+        """
         self._outbox = outbox
+        self._on_seen = on_seen
         self._directory = directory
         self._process = f"{outbox.process}:u"
         self._files: list[JournalFile] = []
@@ -161,12 +172,14 @@ class Usage:
             file.begin(self._process, 0)
         self._next_generation()
 
-    def of(self, lane: Lane, key_id: str, now: float) -> Used:
+    def of(self, lane: Lane, key_id: str, now: float, visit: Visit | None = None) -> Used:
         """The sums to add to. `now` is Unix time."""
         minute = int(now) // 60 * 60
         used = self._near.get((lane, key_id, minute))
         if used is None:
             used = self._near[lane, key_id, minute] = self._find(lane, key_id, minute)
+            if visit is not None and self._on_seen is not None:
+                self._on_seen(visit)
         return used
 
     def _find(self, lane: Lane, key_id: str, minute: int) -> Used:

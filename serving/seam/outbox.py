@@ -6,7 +6,7 @@ delivered waits in the spool file. Memory and disk are bounded:
 - replica and host reports: only the latest per replica or host waits;
 - usage: rows of the same minute and dimension are added up while they wait; beyond `max_usage_rows`
   minutes are folded into hours (sums stay exact). Usage is never dropped.
-- validation and tuning reports: rare, all of them wait.
+- validation and tuning reports: rare, all of them wait; of what keys did one waits, the next one adds up.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import structlog
 from serving.contract import (
     EventReport,
     HostReport,
+    KeysReport,
     ReplicaReport,
     Report,
     ReportBody,
@@ -105,6 +106,11 @@ class ReportOutbox:
     def holds(self, process: str) -> bool:
         """Whether reports of that name are not yet known to be delivered."""
         return any(report.process == process for report in self._sent)
+
+    def has_undelivered(self, kind: type[ReportBody]) -> bool:
+        """Whether a report of that kind is not yet known to be delivered."""
+        bodies = (*self._waiting.values(), *(report.body for report in self._sent))
+        return any(isinstance(body, kind) for body in bodies)
 
     @property
     def pending(self) -> int:
@@ -268,7 +274,7 @@ class ReportOutbox:
 
 
 def _slot(
-    body: ReplicaReport | HostReport | ValidationReport | EventReport | TuningReport,
+    body: ReplicaReport | HostReport | ValidationReport | EventReport | TuningReport | KeysReport,
 ) -> tuple[str, ...]:
     if isinstance(body, ReplicaReport):
         return ("replica", body.replica_id)
@@ -276,6 +282,8 @@ def _slot(
         return ("host", body.host)
     if isinstance(body, EventReport):
         return ("event", body.replica_id, body.event)
+    if isinstance(body, KeysReport):
+        return ("keys", str(body.at))
     if isinstance(body, TuningReport):
         index = "" if body.row is None else str(body.row.index)
         return ("tuning", body.tuning_id, index, str(body.is_done))
@@ -304,6 +312,7 @@ def _sum(a: UsageRow, b: UsageRow) -> UsageRow:
         tokens=a.tokens + b.tokens,
         device_us=a.device_us + b.device_us,
         cost_micro=a.cost_micro + b.cost_micro,
+        cancelled_us=a.cancelled_us + b.cancelled_us,
     )
 
 

@@ -16,6 +16,9 @@ from serving.contract import (
     CostCurve,
     EventReport,
     HostReport,
+    KeyMisuse,
+    KeySeen,
+    KeysReport,
     ReplicaReport,
     ReportBody,
     TensorSpec,
@@ -29,11 +32,15 @@ from serving.control.catalog.models import Version
 from serving.control.fleet.actions import deploy
 from serving.control.fleet.models import Host
 from serving.control.seam_tables import ReportRow
+from tenants.actions.keys import create_key
+from tenants.actions.tenants import create_tenant
 from tenants.actors import Actor
 from tenants.models import AuditEvent, UsageMinute
 from tenants.scoping import all_tenants
 
 pytestmark = pytest.mark.django_db
+
+SYSTEM = Actor.system("tests")
 
 
 def usage(minute: int = 60, requests: int = 1) -> UsageReport:
@@ -194,3 +201,21 @@ def test_applied_reports_are_forgotten_usage_last_and_poison_never() -> None:
     assert reports.prune(usage_before=later - timedelta(days=7), others_before=later) == 1
     assert reports.prune(usage_before=later, others_before=later) == 1
     assert ReportRow.objects.count() == 1
+
+
+def test_what_keys_did_arrives() -> None:
+    tenant = create_tenant(by=SYSTEM, slug="acme", name="Acme")
+    key, _ = create_key(by=SYSTEM, tenant=tenant, name="ci")
+    row = {"key_id": key.pk, "tenant_id": tenant.pk}
+    send(
+        KeysReport(
+            at=1.0,
+            seen=(KeySeen(**row, address_class="private", network="10.0.0.0/24"),),
+            misused=(KeyMisuse(**row, reason="model", count=2, at=1.0, detail="m", digest=b"\x00\xff"),),
+        )
+    )
+    reports.ingest()
+    with all_tenants("test"):
+        key.refresh_from_db()
+        assert AuditEvent.objects.filter(action="key.misused", tenant_id=tenant.pk).count() == 1
+    assert key.last_used_network == "10.0.0.0/24"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.errors import PermissionRefused
-from serving.gateway.addresses import Doorkeeper
+from serving.gateway.addresses import Doorkeeper, origin_of
 from serving.gateway.visit import RequestIds, Visit
 
 NETWORKS = ("192.0.2.0/24", "2001:db8::/32")
@@ -24,11 +23,7 @@ class _From(Visit):
 
 def _is_let_in(peer: str | None, forwarded: bytes | None = None, proxies: tuple[str, ...] = ()) -> bool:
     headers = {} if forwarded is None else {b"x-forwarded-for": forwarded}
-    try:
-        Doorkeeper(proxies).check(_From(peer, headers), NETWORKS)
-    except PermissionRefused:
-        return False
-    return True
+    return Doorkeeper(proxies).lets_in(_From(peer, headers), NETWORKS)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +52,7 @@ def test_what_anybody_else_says_about_the_address_is_ignored(forwarded: bytes) -
 def test_a_client_cannot_hide_behind_its_proxy_by_saying_too_much() -> None:
     padding = b"203.0.113.9, " * 200
     inside = _From("10.0.0.1", {b"x-forwarded-for": padding + b"203.0.113.9"})
-    with pytest.raises(PermissionRefused):
-        Doorkeeper(PROXIES).check(inside, ("10.0.0.0/8",))
+    assert not Doorkeeper(PROXIES).lets_in(inside, ("10.0.0.0/8",))
     assert _is_let_in("192.0.2.1", padding, PROXIES)
 
 
@@ -83,3 +77,21 @@ def test_of_a_trusted_proxy_the_last_stranger_in_the_list_counts(forwarded: byte
 def test_what_is_no_network_is_refused_at_the_start() -> None:
     with pytest.raises(ValueError, match="nonsense"):
         Doorkeeper(["nonsense"])
+
+
+@pytest.mark.parametrize(
+    ("peer", "kept"),
+    [
+        ("127.0.0.1", ("loopback", "")),
+        ("::1", ("loopback", "")),
+        ("10.1.2.3", ("private", "10.1.2.0/24")),
+        ("100.64.1.2", ("private", "100.64.1.0/24")),
+        ("fd00:1:2:3::4", ("private", "fd00:1:2::/48")),
+        ("8.8.4.4", ("public", "8.8.4.0/24")),
+        ("::ffff:8.8.4.4", ("public", "8.8.4.0/24")),
+        ("2606:4700:1:2::3", ("public", "2606:4700:1::/48")),
+        (None, ("unknown", "")),
+    ],
+)
+def test_of_an_address_its_class_and_its_network_are_kept(peer: str | None, kept: tuple[str, str]) -> None:
+    assert origin_of(Doorkeeper().address_of(peer, {})) == kept
