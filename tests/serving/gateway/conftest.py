@@ -12,6 +12,7 @@ from serving.worker.testing import EchoWorker
 from tests.serving.gateway import harness as harnesses
 from tests.serving.gateway.engines import FakeEncoder
 from tests.serving.gateway.harness import Harness, gateway
+from tests.serving.gateway.repetition import Counting, CountingEngine, serving
 from tests.serving.gateway.streams import TEXT, TEXT_OUT
 
 BOTH_WAYS = ("hot", "asgi")
@@ -80,3 +81,11 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The event loop the gateway runs on."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def counting() -> AsyncIterator[Counting]:
+    """A gateway that remembers answers, and the engine that counts what it ran."""
+    engine = CountingEngine()
+    async with serving(engine) as harness:
+        yield harness, engine

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+from collections.abc import AsyncIterator
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +27,8 @@ from serving.wire import (
     decode_result,
     encode,
 )
+from serving.worker.engines.contract import Engine
+from serving.worker.testing import EchoWorker
 
 TIMEOUT_S = 30.0
 
@@ -100,6 +104,33 @@ class GatewayLink:
         assert kind == Kind.ERROR, header
         assert request_id in (None, got_id)
         return header
+
+    async def ends(self, *request_ids: int) -> dict[int, Any]:
+        """The results and failures of these requests; chunks on the way are passed over."""
+        ends: dict[int, Any] = {}
+        while ends.keys() < set(request_ids):
+            request_id, kind, header, _ = await self.next()
+            if kind in (Kind.RESULT, Kind.ERROR):
+                ends[request_id] = header
+        return ends
+
+    async def round_trip(self) -> None:
+        """Everything sent before this was read by the worker."""
+        self.send(Kind.PING, 1 << 40)
+        assert (await self.next())[1] == Kind.PONG
+
+
+@contextlib.asynccontextmanager
+async def linked(path: str, engine: Engine | None = None) -> AsyncIterator[GatewayLink]:
+    """A worker that serves on `path`, and a link to it that has been greeted."""
+    async with EchoWorker(f"unix:{path}", engine), GatewayLink(path) as link:
+        await link.hello()
+        yield link
+
+
+def row(count: int) -> np.ndarray:
+    """One row of so many different numbers."""
+    return np.arange(count, dtype=np.float32).reshape(1, count)
 
 
 def request(**fields: Any) -> Infer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from serving.wire import PREFIX, Kind, TensorHead, encode
 from serving.worker.engines.contract import EngineInput, EngineOutput, Run, Tensor
 from serving.worker.engines.echo import EchoEngine
 from serving.worker.testing import EchoWorker
-from tests.serving.worker.links import GatewayLink, amend, request
+from tests.serving.worker.links import GatewayLink, amend, linked, request
 
 
 class GatedEngine(EchoEngine):
@@ -42,18 +42,6 @@ class FragileEngine(EchoEngine):
 
 
 @pytest.fixture
-def socket_path(tmp_path: Path) -> str:
-    return str(tmp_path / "w.sock")
-
-
-@pytest.fixture
-async def link(socket_path: str) -> AsyncIterator[GatewayLink]:
-    async with EchoWorker(f"unix:{socket_path}"), GatewayLink(socket_path) as link:
-        await link.hello()
-        yield link
-
-
-@pytest.fixture
 def engine() -> Iterator[GatedEngine]:
     engine = GatedEngine()
     yield engine
@@ -69,8 +57,7 @@ async def test_an_answer_holds_what_was_sent(link: GatewayLink) -> None:
 
 def test_it_serves_on_uvloop_as_in_production(socket_path: str) -> None:
     async def scenario() -> None:
-        async with EchoWorker(f"unix:{socket_path}"), GatewayLink(socket_path) as link:
-            await link.hello()
+        async with linked(socket_path) as link:
             _, body = await link.answer(link.infer(np.ones((4, 100_000), np.float32)))
             assert len(body) == 1_600_000
 
@@ -177,8 +164,7 @@ async def test_a_broken_frame_closes_only_its_link(
 
 
 async def test_a_request_id_in_use_closes_the_link(socket_path: str, engine: GatedEngine) -> None:
-    async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
-        await link.hello()
+    async with linked(socket_path, engine) as link:
         for _ in range(2):
             link.infer(np.zeros((1, 1), np.float32), request_id=5)
         assert (await link.next())[1] == 0
@@ -186,8 +172,7 @@ async def test_a_request_id_in_use_closes_the_link(socket_path: str, engine: Gat
 
 
 async def test_cancelled_work_that_waits_never_runs(socket_path: str, engine: GatedEngine) -> None:
-    async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
-        await link.hello()
+    async with linked(socket_path, engine) as link:
         first = link.infer(np.zeros((4, 1), np.float32))
         second = link.infer(np.zeros((4, 1), np.float32))
         await _until_running(link, engine)
@@ -200,14 +185,13 @@ async def test_cancelled_work_that_waits_never_runs(socket_path: str, engine: Ga
 
 
 async def test_new_terms_reorder_what_waits(socket_path: str, engine: GatedEngine) -> None:
-    async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
-        await link.hello()
+    async with linked(socket_path, engine) as link:
         running, first, second = (link.infer(np.zeros((4, 1), np.float32)) for _ in range(3))
         await _until_running(link, engine)
         link.send(Kind.AMEND, second, amend(sla_class="interactive"))
         link.send(Kind.AMEND, running, amend(sla_class="batch"))
         link.send(Kind.AMEND, 999, amend())
-        await _round_trip(link)
+        await link.round_trip()
         engine.gate.release(3)
         for request_id in (running, second, first):
             await link.answer(request_id)
@@ -225,12 +209,11 @@ async def test_terms_that_are_none_close_the_link(
 
 
 async def test_cancelled_work_on_the_device_is_still_answered(socket_path: str, engine: GatedEngine) -> None:
-    async with EchoWorker(f"unix:{socket_path}", engine), GatewayLink(socket_path) as link:
-        await link.hello()
+    async with linked(socket_path, engine) as link:
         running = link.infer(np.zeros((4, 1), np.float32))
         await _until_running(link, engine)
         link.send(Kind.CANCEL, running)
-        await _round_trip(link)
+        await link.round_trip()
         engine.gate.release(1)
         header, _ = await link.answer(running)
         assert header.stages.device_us > 0
@@ -243,10 +226,10 @@ async def test_a_lost_link_takes_its_waiting_work_along(socket_path: str, engine
             await leaver.hello()
             for _ in range(3):
                 leaver.infer(np.zeros((4, 1), np.float32))
-            await _round_trip(leaver)
+            await leaver.round_trip()
             await _until_running(leaver, engine)
         while worker.loop.queued_rows:  # noqa: ASYNC110
-            await _round_trip(link)
+            await link.round_trip()
         engine.gate.release(2)
         await link.answer(link.infer(np.zeros((1, 1), np.float32)))
 
@@ -266,8 +249,7 @@ async def test_draining_refuses_new_work_and_finishes_the_old(socket_path: str, 
 
 
 async def test_one_bad_item_in_a_batch_fails_alone(socket_path: str) -> None:
-    async with EchoWorker(f"unix:{socket_path}", FragileEngine()), GatewayLink(socket_path) as link:
-        await link.hello()
+    async with linked(socket_path, FragileEngine()) as link:
         bad = link.infer(np.full((1, 1), -1, np.float32))
         good = [link.infer(np.full((1, 1), value, np.float32)) for value in range(9)]
         outcomes = {}
@@ -291,8 +273,7 @@ async def test_parts_that_do_not_fit_together_fail_their_request_only(socket_pat
             shape = (inputs[0].rows, self.width)
             return [EngineOutput({"y": Tensor("FP32", np.zeros(shape, np.float32))}) for _ in inputs]
 
-    async with EchoWorker(f"unix:{socket_path}", GrowingEngine()), GatewayLink(socket_path) as link:
-        await link.hello()
+    async with linked(socket_path, GrowingEngine()) as link:
         failure = await link.failure(link.infer(np.zeros((4, 1), np.float32), max_batch_size=2))
         assert failure.code == "engine_failed"
         await link.answer(link.infer(np.zeros((1, 1), np.float32)))
@@ -310,11 +291,5 @@ async def test_outputs_are_not_mixed_up_across_many_requests(link: GatewayLink) 
 
 
 async def _until_running(link: GatewayLink, engine: GatedEngine) -> None:
-    await _round_trip(link)
+    await link.round_trip()
     assert engine.started.acquire(timeout=10)
-
-
-async def _round_trip(link: GatewayLink) -> None:
-    """Everything sent before this was read by the worker."""
-    link.send(Kind.PING, 1 << 40)
-    assert (await link.next())[1] == Kind.PONG
