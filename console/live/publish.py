@@ -23,6 +23,7 @@ from console.live.names import NameBook
 from console.live.topics import HISTORY_FRAMES, HISTORY_TTL_S, Scope, encode_second
 from serving.telemetry.collector import Collector
 from serving.telemetry.frames import FRAMES_CHANNEL, LiveFrame, decode_frame
+from serving.telemetry.windows import Windows
 
 MAX_WAITING_FRAMES = 10_000
 RETRY_S = 0.5
@@ -50,6 +51,11 @@ class LivePublisher:
     @classmethod
     def from_settings(cls) -> LivePublisher:
         return cls(settings.VALKEY_URL)
+
+    @property
+    def windows(self) -> Windows:
+        """The last minutes by group, for other steps of the controller's thread."""
+        return self._collector.windows
 
     def start(self) -> None:
         self._thread.start()

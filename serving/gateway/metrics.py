@@ -195,6 +195,11 @@ class SeriesRecorder:
             stages={name: stage.counts for name, stage in window.named_stages()},
             stage_sums={name: stage.sum for name, stage in window.named_stages()},
             pending=self.pending,
+            executed_us=window.executed_us,
+            predicted_us=window.predicted_us,
+            misjudged_us=window.misjudged_us,
+            batch_tokens=window.batch_tokens,
+            executed_tokens=window.executed_tokens,
         )
 
 

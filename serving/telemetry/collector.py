@@ -4,6 +4,8 @@ A second is closed `LAG_S` after it ended, so that frames which straddle it have
 second itself (a frame is split over the seconds it covers); percentiles, kept share, batch and stage figures
 slide over the last `WINDOW_S` seconds. The order in which frames arrive, and how counts are split over
 processes, changes nothing. A second no gateway covered is marked, never reported as zero.
+
+What was counted goes to `windows` besides, where longer spans are summed; what is too late for them is counted.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from typing import NamedTuple
 import msgspec
 
 from serving.contract import SlaClass
-from serving.telemetry.frames import LiveFrame, ReplicaGauge
+from serving.telemetry.frames import LiveFrame, ReplicaGauge, Series
 from serving.telemetry.tally import Rates, Tally, significant
+from serving.telemetry.windows import RecentWindows, SeriesKey, Slice
 
 WINDOW_S = 10
 LAG_S = 1.25
@@ -33,7 +36,9 @@ SEEN_SEQUENCES = 128
 _CLASSES: tuple[SlaClass, ...] = ("interactive", "standard", "batch")
 
 
-class SeriesKey(NamedTuple):
+class LiveKey(NamedTuple):
+    """A live series: its endpoints are one."""
+
     tenant_id: str
     model: str
     version_id: str
@@ -111,7 +116,7 @@ class _ProcessState:
     seen: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=SEEN_SEQUENCES))
     covered: dict[int, float] = field(default_factory=dict)
     gauges_at: tuple[int, float] = (-1, 0.0)
-    pending: dict[SeriesKey, int] = field(default_factory=dict)
+    pending: dict[LiveKey, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -125,10 +130,14 @@ class Collector:
     """Feed it with `add`, ask it with `step`. Memory is bounded by series × `WINDOW_S`."""
 
     def __init__(self) -> None:
-        self._series: dict[SeriesKey, _SeriesState] = {}
+        self._series: dict[LiveKey, _SeriesState] = {}
         self._processes: dict[str, _ProcessState] = {}
         self._gauges: dict[str, _Gauge] = {}
         self._closed: int | None = None
+        self.windows = RecentWindows()
+        self.late_series = 0
+        """Series of frames that came too late for their slice. Charts show less than was; bills do not."""
+        self._slices: list[Slice] = []
 
     def add(self, frame: LiveFrame, now: float) -> None:
         """Take in one frame. Duplicates change nothing; a frame older than the window is dropped."""
@@ -138,6 +147,7 @@ class Collector:
         process.seen.append((frame.epoch, frame.sequence))
         at = frame.at if abs(frame.at - now) <= MAX_SKEW_S else now
         if self._closed is not None and at <= self._closed - WINDOW_S:
+            self.late_series += len(frame.series)
             return
         self._add_series(process, frame, at)
         self._add_gauges(frame, at)
@@ -158,6 +168,11 @@ class Collector:
         self._forget()
         return out
 
+    def take_slices(self) -> list[Slice]:
+        """The slices that closed since the last take, oldest first."""
+        taken, self._slices = self._slices, []
+        return taken
+
     def _start(self, newest: int) -> None:
         """Begin with the window that was already received; what is older never counts."""
         first = newest - WINDOW_S
@@ -177,7 +192,7 @@ class Collector:
             process.gauges_at, process.pending = (frame.epoch, at), {}
         middle = math.floor(at - frame.window_s / 2)
         for series in frame.series:
-            key = SeriesKey(series.tenant_id, series.model, series.version_id, series.sla_class)
+            key = LiveKey(series.tenant_id, series.model, series.version_id, series.sla_class)
             state = self._series.setdefault(key, _SeriesState())
             if (at, series.target_us) > (state.target_at, state.target_us):
                 state.target_at, state.target_us = at, series.target_us
@@ -185,7 +200,10 @@ class Collector:
                 state.last_active_at = max(state.last_active_at, at)
             for second, share in shares.items():
                 state.rates.setdefault(second, Rates()).add_share(series, share)
-            self._count(state, middle, Tally.of(series))
+            tally = Tally.of(series)
+            self._count(state, middle, tally)
+            if not self.windows.add(middle, _series_key(series), tally):
+                self.late_series += 1
             if is_newest:
                 process.pending[key] = process.pending.get(key, 0) + series.pending
 
@@ -210,11 +228,17 @@ class Collector:
             if (left := state.seconds.pop(second - WINDOW_S, None)) is not None:
                 state.window.add(left, -1)
             _drop_until(state.rates, second - WINDOW_S)
+        if self._is_covered(second):
+            self.windows.cover(second)
+        self._slices += self.windows.advance(second)
         for process in self._processes.values():
             _drop_until(process.covered, second - WINDOW_S)
 
+    def _is_covered(self, second: int) -> bool:
+        return any(p.covered.get(second, 0.0) >= 0.5 for p in self._processes.values())
+
     def _picture(self, second: int) -> LiveSecond:
-        covered = any(p.covered.get(second, 0.0) >= 0.5 for p in self._processes.values())
+        covered = self._is_covered(second)
         present = second + 1 - PRESENT_S
         return LiveSecond(
             at=second,
@@ -225,12 +249,12 @@ class Collector:
 
     def _rows(self, second: int, present: float) -> list[LiveRow]:
         pending = self._pending_since(present)
-        groups: dict[tuple[str, str], list[SeriesKey]] = {}
+        groups: dict[tuple[str, str], list[LiveKey]] = {}
         for key in sorted(self._series):
             groups.setdefault((key.tenant_id, key.model), []).append(key)
         return [self._group_row(keys, second, pending) for keys in groups.values()]
 
-    def _group_row(self, keys: list[SeriesKey], second: int, pending: dict[SeriesKey, int]) -> LiveRow:
+    def _group_row(self, keys: list[LiveKey], second: int, pending: dict[LiveKey, int]) -> LiveRow:
         states = [self._series[key] for key in keys]
         if len(keys) == 1:
             rates = states[0].rates.get(second, Rates())
@@ -244,14 +268,14 @@ class Collector:
         row.parts = [self._group_row([key], second, pending) for key in keys]
         return row
 
-    def _prominence(self, key: SeriesKey) -> tuple[int, int, int]:
+    def _prominence(self, key: LiveKey) -> tuple[int, int, int]:
         """The row shows the class and target of what answers most; when idle, of the higher class, so that
         one request which lowered its own class does not rename the promise."""
         state = self._series[key]
         return state.window.answered, -state.target_us, -_CLASSES.index(key.sla_class)
 
-    def _pending_since(self, present: float) -> dict[SeriesKey, int]:
-        out: dict[SeriesKey, int] = {}
+    def _pending_since(self, present: float) -> dict[LiveKey, int]:
+        out: dict[LiveKey, int] = {}
         for process in self._processes.values():
             if process.gauges_at[1] > present:
                 for key, count in process.pending.items():
@@ -271,6 +295,10 @@ class Collector:
             del self._gauges[replica_id]
 
 
+def _series_key(series: Series) -> SeriesKey:
+    return SeriesKey(series.tenant_id, series.model, series.version_id, series.endpoint, series.sla_class)
+
+
 def _drop_until(seconds: dict[int, Rates] | dict[int, float], last: int) -> None:
     for second in [s for s in seconds if s <= last]:
         del seconds[second]
@@ -286,7 +314,7 @@ def _shares(at: float, window_s: float) -> dict[int, float]:
     return {s: share for s, share in overlaps.items() if share > 0}
 
 
-def _row(key: SeriesKey, target_us: int, rates: Rates, window: Tally, pending: int) -> LiveRow:
+def _row(key: LiveKey, target_us: int, rates: Rates, window: Tally, pending: int) -> LiveRow:
     p50, p95, p99 = window.percentiles_ms("total", 0.5, 0.95, 0.99)
     answered, kept = window.answered, window.kept_share
     return LiveRow(

@@ -46,6 +46,14 @@ class Series(msgspec.Struct, array_like=True):
     stage_sums: dict[str, int]
     pending: int = 0
     """Requests in flight in this gateway now."""
+    executed_us: int = 0
+    """Execution of each answer's batch, and what was predicted of it; streams left out."""
+    predicted_us: int = 0
+    misjudged_us: int = 0
+    """By how much the two differ, added up without signs."""
+    batch_tokens: int = 0
+    """Of each answer's batch, and what the device worked on for it, padding included, where the engine says."""
+    executed_tokens: int = 0
 
 
 class ReplicaGauge(msgspec.Struct, array_like=True):

@@ -1,10 +1,12 @@
-"""What is added up per tenant × model × version × class: whole counts for windows, split rates for seconds."""
+"""What is added up per series: whole counts for windows and slices, split rates for the live second."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+import msgspec
 
 from serving.errors import BY_CODE
 from serving.telemetry.frames import STAGES, Series
@@ -16,47 +18,108 @@ BROKEN_CODES = frozenset(
     code for code, kind in BY_CODE.items() if kind.status >= 500 or code == "queue_full"
 ) | frozenset({"internal_error"})
 """Failures the platform answers for. A client's own mistakes and limits do not break a promise."""
+REFUSAL_CODES = frozenset(
+    {
+        "rate_limited", "concurrency_exceeded", "queue_full", "insufficient_quota", "deadline_unattainable",
+        "overloaded", "circuit_open", "draining", "model_not_ready", "quota_unavailable",
+    }
+)  # fmt: skip
+"""Turned away before anything ran."""
+ERROR_CODES = BROKEN_CODES - REFUSAL_CODES
+"""Taken in, and gone wrong."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """Integer counts; adding and later subtracting the same tally leaves exactly nothing."""
+class Tally(msgspec.Struct, array_like=True):
+    """Integer counts; adding and later subtracting the same tally leaves exactly nothing.
+
+    Stored slices hold it as bytes: fields are only ever added at the end, with a default.
+    """
 
     answered: int = 0
     kept: int = 0
-    broken: int = 0
-    """Refusals and errors the platform answers for."""
+    rows: int = 0
+    tokens: int = 0
+    device_us: int = 0
+    cost_micro: int = 0
     shared: int = 0
+    executed_us: int = 0
+    predicted_us: int = 0
+    misjudged_us: int = 0
+    batch_tokens: int = 0
+    executed_tokens: int = 0
+    pending_s: int = 0
+    """Requests in flight, once a second: over a span their mean is this ÷ its seconds."""
     batch_rows_sum: int = 0
-    closes: dict[str, int] = field(default_factory=dict)
-    stages: dict[str, dict[int, int]] = field(default_factory=dict)
-    stage_sums: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = {}
+    closes: dict[str, int] = {}
+    batch_rows: dict[int, int] = {}
+    stages: dict[str, dict[int, int]] = {}
+    stage_sums: dict[str, int] = {}
 
     @classmethod
     def of(cls, series: Series) -> Tally:
-        broken = sum(count for code, count in series.failed.items() if code in BROKEN_CODES)
+        """Takes the series' own dictionaries over: who adds to a tally made a copy before (`copy`)."""
         return cls(
             series.answered,
             series.kept,
-            broken,
+            series.rows,
+            series.tokens,
+            series.device_us,
+            series.cost_micro,
             series.shared,
+            series.executed_us,
+            series.predicted_us,
+            series.misjudged_us,
+            series.batch_tokens,
+            series.executed_tokens,
+            series.pending,
             series.batch_rows_sum,
-            dict(series.closes),
-            {stage: dict(buckets) for stage, buckets in series.stages.items()},
-            dict(series.stage_sums),
+            series.failed,
+            series.closes,
+            series.batch_rows,
+            series.stages,
+            series.stage_sums,
         )
+
+    def copy(self) -> Tally:
+        made = Tally()
+        made.add(self)
+        return made
 
     def add(self, other: Tally, sign: int = 1) -> None:
         """Merge (`sign=1`) or take back (`sign=-1`) another tally."""
         self.answered += sign * other.answered
         self.kept += sign * other.kept
-        self.broken += sign * other.broken
+        self.rows += sign * other.rows
+        self.tokens += sign * other.tokens
+        self.device_us += sign * other.device_us
+        self.cost_micro += sign * other.cost_micro
         self.shared += sign * other.shared
+        self.executed_us += sign * other.executed_us
+        self.predicted_us += sign * other.predicted_us
+        self.misjudged_us += sign * other.misjudged_us
+        self.batch_tokens += sign * other.batch_tokens
+        self.executed_tokens += sign * other.executed_tokens
+        self.pending_s += sign * other.pending_s
         self.batch_rows_sum += sign * other.batch_rows_sum
+        if other.failed:
+            _add_counts(self.failed, other.failed, sign)
+        if other.answered:
+            self._add_answered(other, sign)
+
+    def _add_answered(self, other: Tally, sign: int) -> None:
+        """What only answers leave behind."""
         _add_counts(self.closes, other.closes, sign)
+        _add_counts(self.batch_rows, other.batch_rows, sign)
         _add_counts(self.stage_sums, other.stage_sums, sign)
+        stages = self.stages
         for stage, buckets in other.stages.items():
-            _add_counts(self.stages.setdefault(stage, {}), buckets, sign)
+            held = stages.get(stage)
+            if held is None:
+                held = stages[stage] = {}
+            _add_counts(held, buckets, sign)
+            if not held:
+                del stages[stage]
 
     def percentiles_ms(self, stage: str, *quantiles: float) -> list[float | None]:
         values = Histogram(self.stages.get(stage, {})).percentiles(quantiles)
@@ -75,10 +138,27 @@ class Tally:
         total = sum(self.closes.values())
         return {reason: significant(count / total) for reason, count in sorted(self.closes.items())}
 
+    def failed_of(self, codes: frozenset[str]) -> int:
+        return sum(count for code, count in self.failed.items() if code in codes)
+
+    @property
+    def broken(self) -> int:
+        """Refusals and errors the platform answers for."""
+        return self.failed_of(BROKEN_CODES) if self.failed else 0
+
+    @property
+    def ended(self) -> int:
+        """Requests, whatever became of them."""
+        return self.answered + sum(self.failed.values())
+
     @property
     def kept_share(self) -> float | None:
         promised = self.answered + self.broken
         return self.kept / promised if promised else None
+
+
+encode_tally = msgspec.msgpack.Encoder().encode
+decode_tally = msgspec.msgpack.Decoder(Tally).decode
 
 
 @dataclass(slots=True)

@@ -204,3 +204,24 @@ def test_the_sliding_window_never_keeps_a_rest(seconds: list[list[int]]) -> None
     frames += [frame(START + 1 + len(seconds) + i) for i in range(11)]
     last = run(frames, START + len(seconds) + 11)[-1]
     assert all(row.p50 is None and row.stages == {} and row.closes == {} for row in last.rows)
+
+
+def test_what_was_counted_can_be_read_over_minutes_by_endpoint() -> None:
+    collector = Collector()
+    for second in range(120):
+        collector.add(frame(START + second, Answers([10_000] * 2)), START + second)
+        collector.step(START + second + LAG_S)
+    (window,) = collector.windows.read(60, START + 120, ("model", "endpoint"))
+    assert window.labels == {"model": "minilm", "endpoint": "embeddings"}
+    assert window.tally.answered / window.covered_s == pytest.approx(2, rel=0.05)
+
+
+def test_a_frame_too_late_for_its_slice_is_counted_as_late() -> None:
+    collector = Collector()
+    for second in range(40):
+        collector.add(frame(START + second, Answers([10_000])), START + second)
+        collector.step(START + second + LAG_S)
+    collector.add(frame(START + 31, Answers([10_000]), process="gateway-2"), START + 39)
+    assert collector.late_series == 0
+    collector.add(frame(START + 19, Answers([10_000]), process="gateway-2"), START + 39)
+    assert collector.late_series == 1
