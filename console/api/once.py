@@ -28,7 +28,7 @@ from tenants.errors import NotAllowed, NotFound
 from tenants.roles import Rights
 
 KEPT = timedelta(hours=24)
-SHOWN_ONCE = ("token",)
+SHOWN_ONCE = ("token", "link", "secret")
 """Fields of an answer that are never stored: a replay has null in their place."""
 _KEY = re.compile(r'"([\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
 _HEADERS = ("Location", "ETag")

@@ -17,6 +17,8 @@ from console.api.paging import DEFAULT_LIMIT, MAX_CURSOR_CHARS, MAX_LIMIT
 
 View = TypeVar("View", bound=Callable[..., Any])
 Shape = type[serializers.Serializer]
+_OF_MANY = "x-of-many"
+"""Marks an operation until the document is complete."""
 
 
 class Page(Query):
@@ -107,7 +109,14 @@ def made(
     return _declared(name, query, request=body, responses=responses)
 
 
-def changed(name: str, body: Shape, document: Shape, query: type[Query] = Query) -> Callable[[View], View]:
+def done(name: str, document: Shape) -> Callable[[View], View]:
+    """`POST` of a verb on many objects at once: there is no one state that `If-Match` could name."""
+    return _declared(name, Query, request=None, responses={200: document}, extensions={_OF_MANY: True})
+
+
+def changed(
+    name: str, body: Shape | None, document: Shape, query: type[Query] = Query
+) -> Callable[[View], View]:
     """`PATCH`, `PUT`, or a verb: the object afterwards is the answer."""
     return _declared(name, query, request=body, responses=document)
 
@@ -175,7 +184,7 @@ def _complete(method: str, operation: dict[str, Any]) -> None:
     names = {parameter["name"] for parameter in parameters}
     if method == "post":
         parameters.append(_IDEMPOTENCY)
-    is_verb = method == "post" and "201" not in operation["responses"]
+    is_verb = not operation.pop(_OF_MANY, False) and method == "post" and "201" not in operation["responses"]
     if is_verb or method in ("patch", "put", "delete"):
         parameters.append(_IF_MATCH)
     if "dry_run" in names and method in ("patch", "put"):

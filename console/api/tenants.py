@@ -25,6 +25,9 @@ class TenantDocument(Document):
     id = serializers.CharField()
     slug = serializers.CharField()
     name = serializers.CharField()
+    organisation = serializers.CharField(
+        source="organisation_id", allow_null=True, help_text="The one it belongs to, an id `org_…`."
+    )
     is_active = serializers.BooleanField()
     suspended_reason = serializers.CharField()
     max_concurrency = serializers.IntegerField()

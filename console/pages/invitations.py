@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from smtplib import SMTPException
 from typing import Any
 
-import structlog
 from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login
-from django.core.mail import send_mail
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from console.invitation_letters import link_of, send_invitation
 from console.pages.answers import FORM, POST, FormPage, attempt, go, page, show, stay
 from console.pages.forms import ActionForm
 from console.pages.members import RoleForm
 from console.requests import ConsoleRequest, actor_of
 from tenants.access import access_tenant_by_slug
 from tenants.actions.invitations import (
-    VALID_FOR,
     accept_invitation,
     invite,
     join_as_new_person,
@@ -35,8 +31,6 @@ from tenants.invitations import access_invitation, open_invitation
 from tenants.models import Tenant, User
 from tenants.people import Invitation
 from tenants.roles import Right, Role
-
-log = structlog.get_logger(__name__)
 
 
 class InviteForm(RoleForm):
@@ -144,9 +138,9 @@ def _newcomer(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 
 def _sent(request: ConsoleRequest, invitation: Invitation, secret: str) -> HttpResponse:
     """By mail where there is mail; else the link is shown, this once."""
-    address, link = _address(invitation.tenant), request.build_absolute_uri(reverse("join", args=[secret]))
+    address, link = _address(invitation.tenant), link_of(request, secret)
     if settings.SENDS_MAIL:
-        if _send(invitation, link):
+        if send_invitation(invitation, link):
             return go(request, address, _("%(email)s has mail.") % {"email": invitation.email})
         messages.error(request, _("The mail could not be sent. Try “Send again” in a moment."))
         return go(request, address)
@@ -154,17 +148,6 @@ def _sent(request: ConsoleRequest, invitation: Invitation, secret: str) -> HttpR
     answer = show(request, template, invitation=invitation, link=link, back=address)
     answer.headers["Cache-Control"] = "no-store"
     return answer
-
-
-def _send(invitation: Invitation, link: str) -> bool:
-    context = {"invitation": invitation, "link": link, "days": VALID_FOR.days}
-    subject = _("Join %(name)s on Tidegate") % {"name": invitation.tenant.name}
-    try:
-        send_mail(subject, render_to_string("mail/invitation.txt", context), None, [invitation.email])
-    except (SMTPException, OSError) as error:
-        log.warning("invitation.mail_unsent", invitation=invitation.pk, error=str(error))
-        return False
-    return True
 
 
 def _address(tenant: Tenant) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from allauth.mfa.models import Authenticator
 from django import forms
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -18,6 +18,7 @@ from console.pages.answers import FORM, POST, Crumbs, FormPage, attempt, go, pag
 from console.pages.forms import ActionForm, ConfirmForm
 from console.pages.listing import listing
 from console.pages.sessions import shown_sessions
+from console.people import named_like, with_factor
 from console.requests import ConsoleRequest
 from tenants.access import access_user, require
 from tenants.actions.sessions import end_sessions
@@ -45,11 +46,10 @@ class PlatformRoleForm(ActionForm):
 @page("people")
 def index(request: ConsoleRequest) -> HttpResponse:
     require(request.actor, Right.VIEW_PLATFORM)
-    factor = Authenticator.objects.filter(user=OuterRef("pk"), type=Authenticator.Type.TOTP)
-    rows = User.objects.annotate(tenant_count=Count("memberships"), has_factor=Exists(factor))
+    rows = with_factor(User.objects.annotate(tenant_count=Count("memberships")))
     search = request.GET.get("q", "").strip()[:100]
     if search:
-        rows = rows.filter(Q(username__icontains=search) | Q(email__icontains=search))
+        rows = rows.filter(named_like(search))
     sorts = {
         "name": "username",
         "email": "email",

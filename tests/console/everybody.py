@@ -45,7 +45,9 @@ class Asks:
     unseen: int = 404
     """What is said of a tenant one does not see; 422 where a body names it."""
     seen_by: str = "everybody"
-    """`everybody`, those who see the `tenant`, those who see the `platform`, or those with the right, `holders`."""
+    """`everybody`, those who see the `tenant`, its `organisation` or the `platform`, or those with the right, `holders`."""
+    is_organisers: bool = False
+    """Who looks after an organisation needs no right for it."""
 
     def refusal(self, actor: Actor, tenant_id: str) -> int | None:
         """The status an actor is refused with; None for whom it answers."""
@@ -54,6 +56,7 @@ class Asks:
             "everybody": True,
             "tenant": actor.can_see(tenant_id),
             "platform": actor.sees_platform,
+            "organisation": actor.sees_platform or self._organises(actor, tenant_id),
             "holders": holds,
         }[self.seen_by]
         if actor.is_anonymous:
@@ -64,7 +67,12 @@ class Asks:
             return self.unseen
         return None if holds else 403
 
+    def _organises(self, actor: Actor, tenant_id: str) -> bool:
+        return bool(actor.organisations) and (self.is_any or actor.can_see(tenant_id))
+
     def _holds(self, right: Right, actor: Actor, tenant_id: str) -> bool:
+        if self.is_organisers and self._organises(actor, tenant_id):
+            return True
         own = [tenant_id] if self.is_tenants else list(actor.tenant_ids) if self.is_any else []
         held = [actor.rights_in(each) for each in own] + ([] if self.is_tenants else [actor.platform_rights])
         return any(right in rights for rights in held)
@@ -90,3 +98,8 @@ def shared(right: Right) -> Asks:
 
 def on_platform(right: Right, hidden: bool = False) -> Asks:
     return Asks(right, seen_by="platform" if hidden else "everybody")
+
+
+def of_organisation(right: Right | None = None, is_organisers: bool = False) -> Asks:
+    """What an organisation is and has; who looks after it reads that, and may do some of it."""
+    return Asks(right, seen_by="organisation", is_organisers=is_organisers)

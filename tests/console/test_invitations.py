@@ -193,7 +193,7 @@ def test_mail_that_cannot_be_sent_is_told_and_can_be_sent_again(
     def fail(*args: Any, **options: Any) -> int:
         raise SMTPException("no such host")
 
-    monkeypatch.setattr("console.pages.invitations.send_mail", fail)
+    monkeypatch.setattr("console.invitation_letters.send_mail", fail)
     client = world.client("admin")
     values = {"email": "new@example.org", "role": "viewer"}
     answer = client.post("/tenants/acme/invitations/new", values, follow=True)

@@ -13,16 +13,22 @@ from django.urls import URLPattern, reverse
 from django.utils import timezone
 
 from console.api.urls import urlpatterns
+from console.sessions import sessions_of
 from serving.control.pricing.actions import set_price
 from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
-from tenants.models import AuditEvent, AuditExport
+from tenants.actions.invitations import invite
+from tenants.actions.organisations import add_organisation_admin, create_organisation, move_tenant
+from tenants.actions.users import create_user
+from tenants.models import AuditEvent, AuditExport, User
+from tenants.organisations import OrganisationAdmin
+from tenants.people import Invitation
 from tenants.scoping import all_tenants
 from tenants.trail.exports import request_export
 from tenants.trail.search import Asked
 from tests.console.api.asking import ask, token_of, with_key
-from tests.console.conftest import World
+from tests.console.conftest import World, sign_in
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM
 
@@ -47,6 +53,42 @@ def member(world: World) -> list[object]:
 
 def account(world: World) -> list[object]:
     return [world.cast.users["nobody"].pk]
+
+
+def invitation(world: World) -> list[object]:
+    with all_tenants("a test looks whether it made one"):
+        known = Invitation.objects.first()
+    owner, tenant = world.cast.actor("owner"), world.cast.tenant
+    asked = {"by": owner, "tenant": tenant, "email": "old@example.org", "role": "viewer"}
+    return [(known or invite(**asked)[0]).pk]
+
+
+def session(world: World) -> list[object]:
+    """Of somebody who is none of those who ask."""
+    person = User.objects.filter(username="elsewhere").first() or create_user(by=SYSTEM, username="elsewhere")
+    sign_in(Client(), person)
+    return [sessions_of(person)[0].pk]
+
+
+def organisation(world: World) -> list[object]:
+    """The first tenant's."""
+    tenant = world.cast.tenant
+    tenant.refresh_from_db()
+    if tenant.organisation is None:
+        made = create_organisation(by=SYSTEM, name="group")
+        add_organisation_admin(by=SYSTEM, organisation=made, user=world.cast.users["nobody"])
+        move_tenant(by=SYSTEM, tenant=tenant, organisation=made)
+        tenant.refresh_from_db()
+    return [tenant.organisation_id]
+
+
+def organisation_admin(world: World) -> list[object]:
+    found = organisation(world)
+    return [*found, OrganisationAdmin.objects.filter(organisation=str(found[0]))[0].user_id]
+
+
+def organisation_tenant(world: World) -> list[object]:
+    return [*organisation(world), world.cast.tenant.pk]
 
 
 def key(world: World) -> list[object]:
@@ -132,6 +174,11 @@ def body_of(world: World, name: str) -> dict[str, Any]:
         "PATCH api_member": {"role": "viewer"},
         "POST api_accounts": {"username": "new"},
         "PATCH api_account": {"platform_role": "support"},
+        "POST api_invitations": {"email": "new@example.org", "role": "viewer"},
+        "POST api_organisations": {"name": "new"},
+        "PATCH api_organisation": {"max_tenants": 3},
+        "POST api_organisation_admins": {"login": "developer"},
+        "POST api_organisation_tenants": {"slug": "initech", "name": "Initech"},
         "POST api_tenant_keys": {"name": "new"},
         "POST api_models": {"name": "new"},
         "POST api_versions": {"engine": "echo"},
@@ -170,6 +217,29 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "POST api_accounts": (nothing, (201, 403, 403, 403, 403, 403)),
     "GET api_account": (account, (200, 404, 404, 404, 404, 404)),
     "PATCH api_account": (account, (200, 404, 404, 404, 404, 404)),
+    "GET api_account_memberships": (account, (200, 404, 404, 404, 404, 404)),
+    "POST api_account_reset_factor": (account, (409, 404, 404, 404, 404, 404)),
+    "GET api_account_sessions": (account, (200, 404, 404, 404, 404, 404)),
+    "POST api_account_end_sessions": (account, (200, 404, 404, 404, 404, 404)),
+    "GET api_sessions": (nothing, (200, 200, 200, 200, 403, 403)),
+    "POST api_sessions_end_others": (nothing, (200, 200, 200, 200, 403, 403)),
+    "DELETE api_session": (session, (204, 404, 404, 404, 403, 403)),
+    "GET api_invitations": (tenant, (200, 200, 403, 404, 403, 403)),
+    "POST api_invitations": (tenant, (201, 201, 403, 404, 403, 403)),
+    "GET api_invitation": (invitation, (200, 200, 403, 404, 403, 403)),
+    "POST api_invitation_renew": (invitation, (201, 201, 403, 404, 403, 403)),
+    "POST api_invitation_withdraw": (invitation, (200, 200, 403, 404, 403, 403)),
+    "GET api_organisations": (nothing, (200, 403, 403, 403, 403, 403)),
+    "POST api_organisations": (nothing, (201, 403, 403, 403, 403, 403)),
+    "GET api_organisation": (organisation, (200, 404, 404, 404, 404, 404)),
+    "PATCH api_organisation": (organisation, (200, 404, 404, 404, 404, 404)),
+    "GET api_organisation_admins": (organisation, (200, 404, 404, 404, 404, 404)),
+    "POST api_organisation_admins": (organisation, (201, 404, 404, 404, 404, 404)),
+    "DELETE api_organisation_admin": (organisation_admin, (204, 404, 404, 404, 404, 404)),
+    "GET api_organisation_tenants": (organisation, (200, 404, 404, 404, 404, 404)),
+    "POST api_organisation_tenants": (organisation, (201, 404, 404, 404, 404, 404)),
+    "PUT api_organisation_tenant": (organisation_tenant, (200, 404, 404, 404, 404, 404)),
+    "DELETE api_organisation_tenant": (organisation_tenant, (204, 404, 404, 404, 404, 404)),
     "GET api_keys": (nothing, (200, 200, 200, 200, 200, 200)),
     "GET api_tenant_keys": (tenant, (200, 200, 200, 404, 200, 403)),
     "POST api_tenant_keys": (tenant, (201, 201, 403, 404, 403, 403)),

@@ -27,6 +27,7 @@ from serving.control.pricing.actions import set_price
 from serving.control.quotas.actions import create_quota
 from tenants.trail.exports import request_export
 from tenants.trail.search import Asked
+from tests.console.api import test_access as access
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM, last_event
@@ -140,6 +141,9 @@ def _ids(world: World) -> dict[str, str]:
         "tenant_id": world.cast.tenant.pk,
         "member_id": world.cast.members["developer"].pk,
         "key_id": world.key.pk,
+        "invitation_id": str(access.invitation(world)[0]),
+        "session_id": str(access.session(world)[0]),
+        "organisation_id": str(access.organisation(world)[0]),
         "account_id": str(world.cast.users["nobody"].pk),
         "model_id": world.model.pk,
         "alias": "champion",

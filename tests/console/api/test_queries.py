@@ -15,8 +15,10 @@ from serving.control.fleet.models import Deployment, Host, Replica
 from serving.control.pricing.actions import set_price
 from serving.control.profiles.actions import bind_profile, create_profile
 from serving.control.quotas.actions import create_quota
+from tenants.actions.invitations import invite
 from tenants.actions.keys import create_key
 from tenants.actions.members import add_member
+from tenants.actions.organisations import create_organisation
 from tenants.actions.tenants import create_tenant
 from tenants.actions.users import create_user
 from tests.console.api.asking import ask, token_of, with_key
@@ -29,6 +31,9 @@ ADDRESSES: dict[str, Callable[[World], str]] = {
     "tenants": lambda world: "/tenants",
     "members": lambda world: f"/tenants/{world.cast.tenant.pk}/members",
     "accounts": lambda world: "/accounts",
+    "invitations": lambda world: f"/tenants/{world.cast.tenant.pk}/invitations",
+    "organisations": lambda world: "/organisations",
+    "memberships": lambda world: f"/accounts/{world.cast.users['viewer'].pk}/memberships",
     "keys": lambda world: "/keys",
     "tenant_keys": lambda world: f"/tenants/{world.cast.tenant.pk}/keys",
     "models": lambda world: "/models",
@@ -89,6 +94,10 @@ def _more(world: World) -> None:
         create_key(by=SYSTEM, tenant=world.cast.tenant, name=f"key {number}")
         user = create_user(by=SYSTEM, username=f"person-{number}")
         add_member(by=SYSTEM, tenant=world.cast.tenant, user=user, role="viewer")
+        add_member(by=SYSTEM, tenant=tenant, user=world.cast.users["viewer"], role="viewer")
+        asked = {"email": f"person-{number}@example.org", "role": "viewer"}
+        invite(by=world.cast.actor("owner"), tenant=world.cast.tenant, **asked)
+        create_organisation(by=SYSTEM, name=f"group {number}")
         _more_models(world, host, number)
         create_quota(by=SYSTEM, tenant=tenant, resource="concurrency", limit=5)
         set_price(by=SYSTEM, device_class=f"class-{number}")
