@@ -24,6 +24,8 @@ FAR_SHARE = 8
 """A process may hold an eighth of what is free as slack; where that is less than one unit, none."""
 RECALL_MS = 300
 """For so long nobody is given slack after somebody had to wait for it."""
+KNOWN_MS = 600_000
+"""What a process was counted for is remembered so long after its lease: it may come back."""
 
 
 class Ask(msgspec.Struct, array_like=True):
@@ -58,6 +60,8 @@ class Batch(msgspec.Struct, array_like=True):
     requests: list[list[tuple[int, int]]]
     """Each: pairs of an ask's index and an amount. All of a request's amounts are given, or none. One below zero is
     given whatever is left: somebody has a right to it, and those who borrow wait until it is there again."""
+    turn: int = 0
+    """Goes up with every message of the process: what arrives after a newer one says nothing."""
 
 
 class View(msgspec.Struct, array_like=True):
@@ -92,11 +96,12 @@ class Holding(msgspec.Struct, array_like=True):
     slack: int
     counted: int
     until_ms: int
+    turn: int = 0
 
 
 class Account(msgspec.Struct):
     w: int
-    """Start of the window."""
+    """Start of the window; 0 before anybody named one that has begun."""
     u: int
     """Used in it."""
     l: float  # noqa: E741 - names are short because every account is stored with them
@@ -115,9 +120,20 @@ class Account(msgspec.Struct):
     def slack(self) -> int:
         return sum(holding.slack for holding in self.p.values())
 
+    def turn_of(self, process: str) -> int:
+        """The newest message that the process was heard with."""
+        known = self.p.get(process)
+        return 0 if known is None else known.turn
+
 
 def take(accounts: dict[str, Account], names: list[str], batch: Batch, now_ms: int) -> Verdicts:
-    """Carry out a batch on `accounts`, where `names` has a name per ask."""
+    """Carry out a batch on `accounts`, where `names` has a name per ask.
+
+    One that was overtaken by a newer one of its process changes nothing, and has no views.
+    """
+    known = [accounts[name] for name in names if name in accounts]
+    if any(batch.turn < account.turn_of(batch.process) for account in known):
+        return Verdicts(True, [], [])
     pairs = list(zip(names, batch.asks, strict=True))
     rows = [_stated(accounts.get(name), ask, batch, now_ms) for name, ask in pairs]
     results = [_decide(rows, batch, request, now_ms) for request in batch.requests]
@@ -134,25 +150,41 @@ def take(accounts: dict[str, Account], names: list[str], batch: Batch, now_ms: i
 
 
 def opened(ask: Ask, now_ms: int, used: int = 0) -> Account:
-    return Account(w=ask.window, u=used, l=ask.size, t=now_ms, r=0, p={})
+    return Account(w=0, u=used, l=ask.size, t=now_ms, r=0, p={})
 
 
 def _stated(account: Account | None, ask: Ask, batch: Batch, now_ms: int) -> Account:
     """The account with what the process says of itself."""
     account = opened(ask, now_ms) if account is None else account
-    account.p = {name: holding for name, holding in account.p.items() if holding.until_ms > now_ms}
-    if account.w < ask.window:
-        account.w, account.u = ask.window, 0
+    account.p = _living(account.p, now_ms)
+    _turn_window(account, ask, now_ms)
     mine = account.p.get(batch.process)
     counted, held = (ask.acked, 0) if mine is None else (mine.counted, mine.held)
     spent = max(0, ask.spent - counted)
     account.u += spent
-    account.p[batch.process] = Holding(ask.held, ask.slack, ask.spent, now_ms + batch.lease_ms)
+    until_ms = now_ms + batch.lease_ms
+    account.p[batch.process] = Holding(ask.held, ask.slack, ask.spent, until_ms, batch.turn)
     if ask.kind == RATE:
         back = max(0, now_ms - account.t) * ask.per_ms + held - ask.held - spent
         account.l = max(-ask.size, min(ask.size - account.held, account.l + back))
         account.t = now_ms
     return account
+
+
+def _living(holdings: dict[str, Holding], now_ms: int) -> dict[str, Holding]:
+    """Without those long gone; who was not heard of for a lease holds nothing."""
+    for holding in holdings.values():
+        if holding.until_ms <= now_ms:
+            holding.held = holding.slack = 0
+    return {name: h for name, h in holdings.items() if h.until_ms > now_ms - KNOWN_MS}
+
+
+def _turn_window(account: Account, ask: Ask, now_ms: int) -> None:
+    """A window that has not begun is that of a clock ahead of the store's: what it says counts in the one of now."""
+    if account.w < ask.window and ask.window * 1000 <= now_ms:
+        if account.w > 0:
+            account.u = 0
+        account.w = ask.window
 
 
 def _free(account: Account, ask: Ask) -> float:

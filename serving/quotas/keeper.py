@@ -81,6 +81,7 @@ class QuotaKeeper:
         self.book = Book()
         self._store = store
         self._process = process
+        self._turn = 0
         self._fails_open = fails_open
         self._local = LocalAccounts(share)
         self._waiting: list[_Waiting] = []
@@ -94,6 +95,7 @@ class QuotaKeeper:
         self._probe_at = 0.0
         self.is_away = False
         self._was_lost = False
+        self._is_closing = False
 
     # ------------------------------------------------------------ requests
 
@@ -133,7 +135,12 @@ class QuotaKeeper:
             return at_once
         known: asyncio.Future[Reservation | DataPlaneError] = asyncio.get_running_loop().create_future()
         self.ask(binding, needed, lambda outcome: _hand_over(known, outcome))
-        outcome = await known
+        try:
+            outcome = await known
+        except asyncio.CancelledError:
+            if known.done() and not known.cancelled():  # answered in the very turn that cancelled the task
+                _give_back(known.result())
+            raise
         if isinstance(outcome, DataPlaneError):
             raise outcome
         return outcome
@@ -160,6 +167,7 @@ class QuotaKeeper:
 
     async def close(self) -> None:
         """Give back what is held, as far as the store is there."""
+        self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -206,7 +214,9 @@ class QuotaKeeper:
         index = {holding: at for at, holding in enumerate(wanted)}
         asks = [holding.ask(now, amount) for holding, amount in wanted.items()]
         requests = [[(index[holding], amount) for holding, amount in r.pairs] for r in waiting]
-        return _Sent(list(wanted), waiting, Batch(self._process, LEASE_MS, asks, requests), monotonic())
+        self._turn += 1
+        batch = Batch(self._process, LEASE_MS, asks, requests, self._turn)
+        return _Sent(list(wanted), waiting, batch, monotonic())
 
     async def _exchange(self, store: AccountStore, sent: _Sent) -> None:
         try:
@@ -228,6 +238,8 @@ class QuotaKeeper:
                 self._decide_locally(sent)
         finally:
             self._task = None
+            if self._timer is None and not self._is_closing:
+                self._start_ticking()  # whatever came of it: who waits is seen to, and a lost store is asked again
         self._begin()
 
     def _apply(self, sent: _Sent, verdicts: Verdicts) -> None:
@@ -299,7 +311,7 @@ class QuotaKeeper:
                 self._active.discard(holding)
         if self.is_away:
             self._probe(now)
-        elif self._due:
+        elif self._due or self._waiting:
             self._begin()
         if self._active or self._waiting or self.is_away:
             self._start_ticking()
@@ -357,5 +369,10 @@ def _hand_over(
 ) -> None:
     if not known.done():
         known.set_result(outcome)
-    elif isinstance(outcome, Reservation):  # the task that waited was cancelled
+    else:
+        _give_back(outcome)  # the task that waited was cancelled
+
+
+def _give_back(outcome: Reservation | DataPlaneError) -> None:
+    if isinstance(outcome, Reservation):
         outcome.release()

@@ -41,9 +41,12 @@ class ValkeyAccounts:
 
     async def take(self, names: list[str], batch: Batch) -> Verdicts:
         try:
-            return _verdicts(await self._run(names, encode(batch)))
+            verdicts = _verdicts(await self._run(names, encode(batch)))
         except (RedisError, OSError, TimeoutError, msgspec.DecodeError) as error:
             raise StoreAway(str(error)) from None
+        if verdicts.is_whole and len(verdicts.views) != len(names):
+            raise StoreAway("a newer question came first")
+        return verdicts
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -95,5 +95,5 @@ def _standing(raw: bytes) -> Standing:
     row = msgspec.msgpack.decode(raw)
     holdings = row["p"].values() if isinstance(row["p"], dict) else ()  # Lua knows no empty map
     now_ms = time.time() * 1000
-    reserved = sum(held - slack for held, slack, _, until_ms in holdings if until_ms > now_ms)
+    reserved = sum(held - slack for held, slack, _, until_ms, *_ in holdings if until_ms > now_ms)
     return Standing(row["w"], row["u"], reserved)

@@ -54,19 +54,34 @@ class Gateways(RuleBasedStateMachine):
         self.used = [0] * len(self.limits)
         """What was really used of each, whoever knows it."""
         self.dead_promises = [0] * len(self.limits)
+        self.turn = 0
+        self.on_their_way: list[Batch] = []
+        """Sent, and given up by whoever sent it."""
 
     # ------------------------------------------------------------ the store
 
     def carry_out(self, names: list[str], batch: Batch) -> Verdicts:
         return account.take(self.accounts, names, batch, int(self.now * 1000))
 
-    def tell(self, process: Process, wanted: list[int] | None = None, *, is_lost: bool = False) -> int:
+    def tell(
+        self,
+        process: Process,
+        wanted: list[int] | None = None,
+        *,
+        is_lost: bool = False,
+        is_late: bool = False,
+    ) -> int:
         """One exchange about all limits; the result of the one request in it, if there is one."""
         amounts = wanted or [0] * len(self.limits)
         asks = [h.ask(self.now, a) for h, a in zip(process.holdings, amounts, strict=True)]
         requests = [] if wanted is None else [list(enumerate(wanted))]
         names = [limit.store_name for limit in self.limits]
-        verdicts = self.carry_out(names, Batch(process.name, LEASE_MS, asks, requests))
+        self.turn += 1
+        batch = Batch(process.name, LEASE_MS, asks, requests, self.turn)
+        if is_late:
+            self.on_their_way.append(batch)
+            return -99
+        verdicts = self.carry_out(names, batch)
         if is_lost:
             return -99
         for holding, ask, view in zip(process.holdings, asks, verdicts.views, strict=True):
@@ -132,13 +147,21 @@ class Gateways(RuleBasedStateMachine):
             holding.tick()
         self.tell(process)
 
-    @rule(name=st.sampled_from(NAMES), tokens=st.integers(1, 8))
-    def lose_an_answer(self, name: str, tokens: int) -> None:
-        """The store did it, and nobody heard: the request is refused, and told of anew with the next message."""
+    @rule(name=st.sampled_from(NAMES), tokens=st.integers(1, 8), is_late=st.booleans())
+    def lose_an_answer(self, name: str, tokens: int, is_late: bool) -> None:
+        """The store did it or will, and nobody hears: the request is refused, and told of anew with the next."""
         process, needed = self.process(name), Amounts(1, tokens, 0, 0)
-        self.tell(process, [needed[limit.column] for limit in self.limits], is_lost=True)
+        wanted = [needed[limit.column] for limit in self.limits]
+        self.tell(process, wanted, is_lost=True, is_late=is_late)
         for holding in process.holdings:
             holding.missed()
+
+    @precondition(lambda self: self.on_their_way)
+    @rule(data=st.data())
+    def arrive_late(self, data: st.DataObject) -> None:
+        """The store stood still, and reads what it was sent in any order."""
+        batch = self.on_their_way.pop(data.draw(st.integers(0, len(self.on_their_way) - 1)))
+        self.carry_out([limit.store_name for limit in self.limits], batch)
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())

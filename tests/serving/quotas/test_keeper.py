@@ -45,6 +45,21 @@ class Store:
         return self.accounts[holding.limit.store_name].held
 
 
+class Slow(Store):
+    """Lets the first question pass and holds the second one back until `goes_on`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions = 0
+        self.goes_on = asyncio.Event()
+
+    async def take(self, names: list[str], batch: Batch) -> Verdicts:
+        self.questions += 1
+        if self.questions == 2:
+            await self.goes_on.wait()
+        return await super().take(names, batch)
+
+
 class Clock:
     """Monotonic time that a test moves on, as for a process that stood still."""
 
@@ -144,3 +159,35 @@ async def test_a_question_that_fails_for_any_other_reason_leaves_nobody_waiting(
         await until(lambda: not closed.is_away)
         assert await closed.reserve(binding, ONE)
     await closed.close()
+
+
+async def test_a_store_lost_when_nothing_was_going_on_is_asked_again_by_itself() -> None:
+    """The answer comes after the last tick had found nothing more to do."""
+    store = Slow()
+    asked = a_keeper(store)
+    (await asked.reserve(holdings(("requests", "day", 5)), ONE)).settle(ONE)
+    await until(lambda: store.questions == 2 and asked._timer is None)
+    store.is_away = True
+    store.goes_on.set()
+    await until(lambda: asked.is_away)
+    store.is_away = False
+    await until(lambda: not asked.is_away)
+    await asked.close()
+
+
+async def test_a_task_cancelled_when_its_answer_is_there_gives_it_back() -> None:
+    store = Store()
+    asked = a_keeper(store)
+    inside = holdings(("concurrency", "", 1))
+    known = asyncio.ensure_future(asked.reserve(inside, ONE))
+    answer = asked._answer
+
+    def answer_and_cancel(*args: object) -> None:
+        answer(*args)  # type: ignore[arg-type]
+        known.cancel()
+
+    asked._answer = answer_and_cancel  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        await known
+    assert inside[0].promised == 0
+    await asked.close()
