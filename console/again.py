@@ -7,7 +7,7 @@ that was copied, is then worth little.
 from __future__ import annotations
 
 import time
-from typing import cast
+from typing import Any, cast
 
 from allauth.account import app_settings
 from allauth.account.adapter import get_adapter
@@ -22,6 +22,9 @@ from django.utils.http import urlencode
 from tenants.errors import DomainError
 from tenants.models import User
 
+SSO_SHOWN_AT = "sso_shown_at"
+"""Session entry: when the person last showed the provider who they are (Unix seconds), 0 where it does not say."""
+
 
 class NotShownLately(DomainError):
     """The session is theirs; that the person is, was shown too long ago."""
@@ -32,9 +35,20 @@ class NotShownLately(DomainError):
 def ask_who_it_is(request: HttpRequest) -> None:
     """Raises `NotShownLately` unless the person signed in, or showed again that it is them, minutes ago."""
     records = get_authentication_records(request, cast(User, request.user))
-    newest = max((float(record["at"]) for record in records), default=0.0)
-    if time.time() - newest >= app_settings.REAUTHENTICATION_TIMEOUT:
+    newest = max((_shown_at(request, record) for record in records), default=0.0)
+    if not is_fresh(newest):
         raise NotShownLately("This is asked only of somebody who has just signed in: confirm that it is you.")
+
+
+def is_fresh(at: float) -> bool:
+    return time.time() - at < app_settings.REAUTHENTICATION_TIMEOUT
+
+
+def _shown_at(request: HttpRequest, record: dict[str, Any]) -> float:
+    """Of a sign-in at the provider it counts when they showed it there: who came by its open session showed nothing."""
+    at = float(record["at"])
+    is_providers = record.get("method") == "socialaccount"
+    return min(at, float(request.session.get(SSO_SHOWN_AT, 0.0))) if is_providers else at
 
 
 def address_to_show_it(request: HttpRequest, back: str) -> str | None:

@@ -25,6 +25,7 @@ from console.api.errors import PreconditionFailed
 from console.denials import record_denied
 from console.requests import Handler
 from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
+from tenants.keys import masked
 
 STATUS_OF: dict[type[DomainError], int] = {
     NotFound: 404,
@@ -83,7 +84,8 @@ def problem_of(exception: Exception) -> Problem | None:
         status = next((code for kind, code in STATUS_OF.items() if isinstance(exception, kind)), 400)
         errors = exception.errors if isinstance(exception, Invalid) else {}
         tenant_id = exception.tenant_id if isinstance(exception, NotAllowed) else None
-        return Problem(status, exception.code, exception.message, errors, tenant_id)
+        said = {masked(name): masked(sentence) for name, sentence in errors.items()}
+        return Problem(status, exception.code, masked(exception.message), said, tenant_id)
     if isinstance(exception, Http404):
         return Problem(404, "not_found", "There is nothing here.", {})
     if isinstance(exception, PermissionDenied):
@@ -145,7 +147,7 @@ def _problem_json(request: HttpRequest, problem: Problem) -> HttpResponse:
         "title": problem.title,
         "status": problem.status,
         "detail": problem.detail,
-        "instance": request.path,
+        "instance": masked(request.path),
         "code": problem.code,
         "request_id": _request_id(request),
     }

@@ -34,7 +34,7 @@ MAX_SWITCHABLE_TENANTS = 100
 """Entries of the tenant switch; whoever sees more finds the rest on the tenants page."""
 
 Handler = Callable[[HttpRequest], Any]
-_CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_CLIENT_ID = re.compile(r"(?!tg_)[A-Za-z0-9._-]{1,64}")  # an API key is no id to be repeated
 _ID_ALPHABET = ascii_lowercase + digits
 
 

@@ -21,6 +21,7 @@ from django.http import HttpRequest
 
 from console.live.endings import ask_again
 from console.sessions import forget, remember
+from console.sso import keep_shown
 from tenants import changes
 from tenants.actions.sessions import end_sessions
 from tenants.actors import Actor
@@ -58,6 +59,7 @@ def connect() -> None:
 
 def _signed_in(sender: Any, request: HttpRequest, user: User, **rest: Any) -> None:
     remember(request, user)
+    keep_shown(request)
 
 
 def _signed_out(sender: Any, request: HttpRequest, user: User | None = None, **rest: Any) -> None:
@@ -106,7 +108,10 @@ def _user_changed(kind: changes.ChangeKind, object_id: str) -> None:
 
 
 def _failed(request: HttpRequest | None, target: Target, reason: str) -> None:
-    _record(Actor.anonymous(request), "user.sign_in_failed", target, outcome="failure", reason=reason)
+    """By whoever is signed in, when they were asked once more who it is."""
+    is_in = request is not None and hasattr(request, "user") and request.user.is_authenticated
+    by = Actor.of_user(request.user, request) if request is not None and is_in else Actor.anonymous(request)
+    _record(by, "user.sign_in_failed", target, outcome="failure", reason=reason)
 
 
 @transaction.atomic

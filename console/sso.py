@@ -6,6 +6,8 @@ fetched it), its algorithm, and that user info speaks of the same person.
 
 from __future__ import annotations
 
+import time
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,16 +30,19 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from requests.exceptions import RequestException
 
+from console.again import SSO_SHOWN_AT, is_fresh
 from tenants.actions.groups import apply_groups
 from tenants.actions.users import create_user
 from tenants.actors import Actor
 from tenants.audit import Target, record
 from tenants.groups import granted_by, parse_groups
 from tenants.logins import find_by_address
+from tenants.lookalikes import is_lookalike
 from tenants.models import User
 
 PROVIDER_ID = "sso"
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+_ASKED_AGAIN = "sso_asked_again"
 log = structlog.get_logger(__name__)
 _BY = Actor.system("single sign-on")
 
@@ -104,6 +109,7 @@ class GroupsAdapter(DefaultSocialAccountAdapter):
             sociallogin.connect(request, _account(request, said))
         apply_groups(by=_BY, user=sociallogin.user, granted=granted)
         sociallogin.user.refresh_from_db()
+        _note_shown(request, sociallogin.user, _shown_at(sociallogin.account.extra_data))
 
 
 def login(request: HttpRequest, provider_id: str) -> HttpResponse:
@@ -111,8 +117,9 @@ def login(request: HttpRequest, provider_id: str) -> HttpResponse:
     kept = QueryDict(mutable=True)
     if "next" in request.GET:
         kept["next"] = request.GET["next"]
-    if "again" in request.GET:  # who is signed in there already has to show it once more
-        kept["auth_params"] = "prompt=login"
+    if "again" in request.GET:  # who is signed in there already has to show it once more, and it says when
+        kept["auth_params"] = "prompt=login&max_age=0"
+        request.session[_ASKED_AGAIN] = True
     request.GET = kept  # type: ignore[assignment]
     return _adapted(OAuth2LoginView, request, provider_id)
 
@@ -155,7 +162,10 @@ def _proven_address(facts: Mapping[str, Any]) -> str:
 def _free_name(said: Identity) -> str:
     """`ada`, or `ada-2` when another account has that name. An address only if it is theirs."""
     kept = "@.+-_" if said.name.lower() == said.email.lower() else ".+-_"
-    base = "".join(c if c.isalnum() or c in kept else "-" for c in said.name)[:140]
+    name = unicodedata.normalize("NFKC", said.name)
+    base = "".join(c if c.isalnum() or c in kept else "-" for c in name)[:140]
+    if is_lookalike(base):
+        base = "person"
     names = (base if number == 1 else f"{base}-{number}" for number in range(1, 1000))
     return next(name for name in names if not User.objects.filter(username__iexact=name).exists())
 
@@ -169,6 +179,31 @@ def _refused(
     record(by=by, action="user.sign_in_failed", target=target, outcome="failure", reason=reason)
     context = {"said": said, "is_anothers": is_anothers}
     return ImmediateHttpResponse(render(request, "account/sso_refused.html", context, status=403))
+
+
+def _note_shown(request: HttpRequest, user: User, at: float) -> None:
+    """Ends where a provider was to ask once more and does not say that it did: asking it for ever would not help."""
+    request.session[SSO_SHOWN_AT] = request.sso_shown_at = at  # type: ignore[attr-defined]
+    if not request.session.pop(_ASKED_AGAIN, False) or is_fresh(at):
+        return
+    with transaction.atomic():
+        by, reason = Actor.of_user(user, request), "the provider does not say that they signed in again"
+        record(by=by, action="user.sign_in_failed", target=Target.of(user), outcome="failure", reason=reason)
+    said = _("%(name)s does not say that you signed in there again just now.") % {"name": settings.OIDC_NAME}
+    messages.error(request, said)
+    raise ImmediateHttpResponse(HttpResponseRedirect(reverse("overview")))
+
+
+def keep_shown(request: HttpRequest) -> None:
+    """Signing in again begins a new session, which has to know it as well."""
+    if hasattr(request, "sso_shown_at"):
+        request.session[SSO_SHOWN_AT] = request.sso_shown_at
+
+
+def _shown_at(said: Mapping[str, Any]) -> float:
+    """`auth_time` of OpenID Connect Core 1.0, section 2: the provider must tell it when `max_age` was asked for."""
+    told = said.get("id_token", {}).get("auth_time")
+    return min(float(told), time.time()) if isinstance(told, int | float) else 0.0
 
 
 def _algorithm(id_token: str) -> str:

@@ -42,6 +42,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple, Self
 
+from tenants.keys import masked
+
 MAX_MESSAGE_CHARS = 1000
 MAX_PARAM_CHARS = 200
 
@@ -63,7 +65,8 @@ class Misuse(NamedTuple):
 class DataPlaneError(Exception):
     """Base. `message` is safe to show a client; `numbers` are the facts behind a refusal.
 
-    Messages and names quote what a client sent, so both are cut: nobody gets, or logs, megabytes back.
+    Messages and names quote what a client sent, so both are cut and keys in them masked: nobody
+    gets, or logs, megabytes or secrets back.
     """
 
     status: ClassVar[int] = 500
@@ -80,11 +83,12 @@ class DataPlaneError(Exception):
         retry_after_s: float | None = None,
         numbers: dict[str, Any] | None = None,
     ) -> None:
+        message = masked(message)
         if len(message) > MAX_MESSAGE_CHARS:
             message = message[:MAX_MESSAGE_CHARS] + "…"
         super().__init__(message)
         self.message = message
-        self.param = param[:MAX_PARAM_CHARS] if param else param
+        self.param = masked(param)[:MAX_PARAM_CHARS] if param else param
         self.retry_after_s = retry_after_s
         self.numbers = numbers or {}
 

@@ -9,6 +9,8 @@ from typing import Any
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 
+from tenants.keys import masked
+
 
 def configure(options: dict[str, Any]) -> None:
     """Django's `LOGGING_CONFIG` hook; workers, gateways and agents call it too."""
@@ -27,6 +29,7 @@ def configure(options: dict[str, Any]) -> None:
                 # Without the frames' local variables: they hold tokens, passwords and request bodies.
                 structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
                 structlog.processors.JSONRenderer(),
+                _without_keys,
             ],
         )
     )
@@ -39,3 +42,8 @@ def configure(options: dict[str, Any]) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+def _without_keys(logger: Any, method: str, line: Any) -> str:
+    """Whatever was logged, by whomever: a key that somebody put into a path or a name is not kept."""
+    return masked(str(line))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from django.db import models, transaction
 
 from tenants.actors import Actor
+from tenants.keys import masked
 from tenants.models import AuditEvent, Tenant
 from tenants.scoping import all_tenants
 
@@ -49,7 +50,7 @@ def record(
 ) -> AuditEvent:
     """Write one event. `action` is dotted past tense (`key.revoked`); `before`/`after` hold what changed.
 
-    Values under names that sound like secrets are hidden. Raises `RuntimeError` outside a transaction: an
+    Values under names that sound like secrets are hidden, and keys wherever they are. Raises `RuntimeError` outside a transaction: an
     event that could outlive a rolled-back change would be a lie.
     """
     if not transaction.get_connection().in_atomic_block:
@@ -64,16 +65,16 @@ def record(
             actor_name=by.name,
             action=action,
             target_type=what.type,
-            target_id=what.id,
-            target_name=what.name,
+            target_id=masked(what.id),
+            target_name=masked(what.name),
             outcome=outcome,
-            reason=reason,
+            reason=masked(reason),
             before=_shown(before),
             after=_shown(after),
             request_id=by.request_id,
             trace_id=by.trace_id,
             ip=by.ip,
-            user_agent=by.user_agent,
+            user_agent=masked(by.user_agent),
         )
 
 
@@ -86,7 +87,7 @@ def changed(before: Facts, after: Facts) -> tuple[dict[str, Any], dict[str, Any]
 def _shown(facts: Facts | None) -> dict[str, Any] | None:
     if facts is None:
         return None
-    return {name: HIDDEN if _is_secret(name) else _plain(value) for name, value in facts.items()}
+    return {masked(name): HIDDEN if _is_secret(name) else _plain(value) for name, value in facts.items()}
 
 
 def _is_secret(name: str) -> bool:
@@ -95,10 +96,12 @@ def _is_secret(name: str) -> bool:
 
 def _plain(value: Any) -> Any:
     """JSON's own kinds as they are, collections as lists, everything else as text."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return masked(value)
+    if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
         return _shown(value)
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return value.isoformat() if hasattr(value, "isoformat") else masked(str(value))

@@ -21,6 +21,7 @@ MAX_TOKEN_CHARS = len("tg__") + PUBLIC_CHARS + SECRET_CHARS
 
 _ALPHABET = ascii_lowercase + digits
 _PEPPER_BYTES = 64
+_IN_TEXT = re.compile(rf"(tg_[a-z0-9]{{{PUBLIC_CHARS}}}_)[A-Za-z0-9_-]{{{SECRET_CHARS}}}")
 _TOKEN = re.compile(rf"tg_([a-z0-9]{{{PUBLIC_CHARS}}})_([A-Za-z0-9_-]{{{SECRET_CHARS}}})")
 
 
@@ -33,6 +34,15 @@ class NewToken:
     secret: bytes = field(repr=False)
     prefix: str
     last_four: str
+
+
+def masked(text: str) -> str:
+    """The text without the secrets of tokens in it. People paste keys where none belongs: into paths, names, ids."""
+    return _IN_TEXT.sub(r"\1***", text) if "tg_" in text else text
+
+
+def holds_token(text: str) -> bool:
+    return "tg_" in text and _IN_TEXT.search(text) is not None
 
 
 def parse_token(token: str) -> tuple[str, bytes] | None:

@@ -27,6 +27,11 @@ def find_by_address(email: str) -> User | None:
     return next((user for user in found if _folded(user.email) == _folded(email)), None)
 
 
+def is_same_address(one: str, other: str) -> bool:
+    """Whether both are the same one and not empty, by the same rule."""
+    return bool(one) and _folded(one) == _folded(other)
+
+
 def refuse_borrowed_names(username: str, email: str) -> None:
     """Raises `Invalid` for a user name that is an address other than one's own, and the other way round."""
     if "@" in username and _folded(username) != _folded(email):

@@ -10,6 +10,7 @@ from django.db import IntegrityError, models, transaction
 from psycopg.errors import CheckViolation
 
 from tenants.errors import Conflict, Invalid
+from tenants.keys import holds_token
 from tenants.scoping import all_tenants, scope_of_row
 
 
@@ -83,6 +84,11 @@ def _refuse_invisible(row: models.Model) -> None:
     wrong = [name for name, text in texts.items() if isinstance(text, str) and _is_invisible(text)]
     if wrong:
         raise Invalid(dict.fromkeys(wrong, "Use visible characters, on one line."))
+    keys = [name for name, text in texts.items() if isinstance(text, str) and holds_token(text)]
+    if keys:  # others would read it there for ever
+        raise Invalid(
+            dict.fromkeys(keys, "This is an API key. Keep it secret, and write something else here.")
+        )
 
 
 def _is_invisible(text: str) -> bool:

@@ -36,6 +36,7 @@ _SETTINGS = {
     "shared_buffers": "64MB",
     "jit": "off",
     "log_min_messages": "warning",
+    "log_min_error_statement": "panic",  # statements hold what people typed
 }
 # For throw-away clusters of tests: nothing waits for the disk.
 _VOLATILE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}

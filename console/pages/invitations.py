@@ -28,7 +28,8 @@ from tenants.actions.invitations import (
 )
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.invitations import access_invitation, open_invitation
-from tenants.models import Tenant, User
+from tenants.logins import find_by_address, is_same_address
+from tenants.models import Tenant
 from tenants.people import Invitation
 from tenants.roles import Right, Role
 
@@ -109,7 +110,7 @@ def join(request: HttpRequest, secret: str) -> HttpResponse:
 
 def _joined(request: HttpRequest, invitation: Invitation) -> HttpResponse:
     """For somebody who is signed in: accept, or learn that another account is meant."""
-    is_theirs = request.user.email.lower() == invitation.email.lower()  # type: ignore[union-attr]
+    is_theirs = is_same_address(request.user.email, invitation.email)  # type: ignore[union-attr]
     error = ""
     if request.method == "POST":
         try:
@@ -124,7 +125,7 @@ def _joined(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 
 def _newcomer(request: HttpRequest, invitation: Invitation) -> HttpResponse:
     """For somebody who is not: sign in with the account of that address, or make it."""
-    has_account = User.objects.filter(email__iexact=invitation.email).exists()
+    has_account = find_by_address(invitation.email) is not None
     form = JoinForm(request.POST or None) if not has_account and invitation.proves_address else None
     user = attempt(form, join_as_new_person, by=actor_of(request), invitation=invitation) if form else None
     if user is not None:

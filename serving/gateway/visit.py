@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SMALL_BODY_BYTES = 64 << 10
 """Up to here a body is read and parsed at one go; longer ones wait for room and for their turn."""
-_OWN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_OWN_ID = re.compile(rb"(?!tg_)[A-Za-z0-9._-]{1,64}")  # an API key is no id to be repeated
 
 
 class RequestIds:

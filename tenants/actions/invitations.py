@@ -15,7 +15,8 @@ from tenants.actors import Actor
 from tenants.audit import Target, record
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.invitations import new_secret
-from tenants.models import Membership, Tenant, User
+from tenants.logins import is_same_address
+from tenants.models import AuditEvent, Membership, Tenant, User
 from tenants.people import Invitation
 from tenants.roles import Right, Role, can_grant
 from tenants.scoping import tenant_scope
@@ -24,6 +25,9 @@ from tenants.validation import save_valid
 VALID_FOR = timedelta(days=7)
 MAX_OPEN = 100
 """Invitations of one tenant that were neither accepted nor withdrawn."""
+MAX_LETTERS = 5
+"""To one address from one tenant within `LETTERS_SPAN`: nobody's letterbox is filled from here."""
+LETTERS_SPAN = timedelta(hours=1)
 
 
 @transaction.atomic
@@ -41,6 +45,7 @@ def invite(
     if not can_grant(by.rights_in(tenant.pk), Role(role)):
         raise NotAllowed(f"The role “{role}” is above your own.", tenant.pk)
     _leave_room(tenant)
+    _leave_in_peace(tenant, email.strip())
     secret, digest = new_secret()
     row = Invitation(
         tenant=tenant,
@@ -60,11 +65,15 @@ def invite(
 
 @transaction.atomic
 def renew_invitation(*, by: Actor, invitation: Invitation, by_mail: bool = False) -> tuple[Invitation, str]:
-    """A new link for another week, from whoever sends it again; the old one stops working."""
+    """A new link for another week, from whoever sends it again; the old one stops working.
+
+    Raises `Conflict` when the address had `MAX_LETTERS` within the hour.
+    """
     require(by, Right.MANAGE_MEMBERS, invitation.tenant_id)
     row = _held(invitation)
     if not can_grant(by.rights_in(row.tenant_id), Role(row.role)):
         raise NotAllowed(f"The role “{row.role}” is above your own.", row.tenant_id)
+    _leave_in_peace(row.tenant, row.email)
     secret, row.digest = new_secret()
     row.proves_address = _proves(by, by_mail)
     row.inviter_id, row.inviter_name = by.person_id, by.name
@@ -88,7 +97,7 @@ def withdraw_invitation(*, by: Actor, invitation: Invitation) -> None:
 def accept_invitation(*, by: Actor, invitation: Invitation) -> Membership:
     """By a person with an account. Raises `NotAllowed` for another address, `Conflict` for what has become void."""
     user = User.objects.filter(pk=by.id).first() if by.type == "user" else None
-    if user is None or not user.email or user.email.lower() != invitation.email.lower():
+    if user is None or not is_same_address(user.email, invitation.email):
         raise NotAllowed("This invitation is for another address.")
     return _join(by, _held(invitation), user)
 
@@ -139,6 +148,21 @@ def _leave_room(tenant: Tenant) -> None:
         is_full = Invitation.objects.filter(accepted_at=None, withdrawn_at=None).count() >= MAX_OPEN
     if is_full:
         raise Conflict(f"The tenant has {MAX_OPEN} open invitations. Withdraw those that nobody will accept.")
+
+
+def _leave_in_peace(tenant: Tenant, email: str) -> None:
+    """The trail remembers what was sent, also by invitations that were withdrawn since."""
+    with tenant_scope(tenant.pk):
+        sent = AuditEvent.objects.filter(
+            tenant_id=tenant.pk,
+            action__in=("invitation.sent", "invitation.sent_again"),
+            at__gt=timezone.now() - LETTERS_SPAN,
+            target_name__iexact=email,
+        ).count()
+    if sent >= MAX_LETTERS:
+        raise Conflict(
+            f"This address was invited {sent} times within an hour. Wait before you send it again."
+        )
 
 
 def _proves(by: Actor, by_mail: bool) -> bool:

@@ -15,6 +15,7 @@ from tenants.audit import record
 from tenants.changes import announce
 from tenants.errors import Conflict, Invalid
 from tenants.logins import refuse_borrowed_names
+from tenants.lookalikes import refuse_lookalike
 from tenants.models import User
 from tenants.roles import PlatformRole, Right
 from tenants.validation import save_valid
@@ -27,6 +28,7 @@ def create_user(
     """Without a password the account cannot sign in until one is set."""
     require(by, Right.MANAGE_USERS)
     refuse_borrowed_names(username, email)
+    refuse_lookalike(username)
     user = User(username=username, email=email, platform_role=_known_role(platform_role))
     if password is None:
         user.set_unusable_password()

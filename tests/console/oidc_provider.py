@@ -71,7 +71,15 @@ class Provider:
         if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != self.challenges.pop(body["code"][0], ""):
             return {"error": "invalid_grant"}
         now = int(time.time())
-        claims = {"iss": self.url, "aud": CLIENT, "iat": now, "exp": now + 60, **self.says, **self.token}
+        claims = {
+            "iss": self.url,
+            "aud": CLIENT,
+            "iat": now,
+            "exp": now + 60,
+            "auth_time": now,
+            **self.says,
+            **self.token,
+        }
         algorithm = claims.pop("alg", "RS256")
         key = "guessable secret of the right length" if algorithm == "HS256" else self.key
         signed = jwt.encode(claims, key, algorithm=algorithm, headers={"kid": "one"})

@@ -11,7 +11,8 @@ from django.test import Client
 
 from tenants.actions.organisations import create_organisation
 from tenants.actions.users import create_user
-from tenants.models import User
+from tenants.models import AuditEvent, User
+from tenants.scoping import all_tenants
 from tests.console.api.asking import ask
 from tests.console.conftest import World, sign_in
 from tests.tenants.conftest import SYSTEM
@@ -82,6 +83,13 @@ def test_a_wrong_password_opens_nothing(world: World, root: User) -> None:
     client, path = signed_in(root), pages(world)[0]
     client.post(client.get(path).url, {"password": "wrong"})
     assert client.get(path).status_code == 302
+    with all_tenants("a test"):
+        event = AuditEvent.objects.get(action="user.sign_in_failed")
+    assert (event.actor_id, event.target_id, event.reason) == (
+        str(root.pk),
+        str(root.pk),
+        "wrong password or account",
+    )
 
 
 def test_guessing_there_is_slowed_down(world: World, root: User) -> None:

@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tenants.actions import invitations
-from tenants.actions.invitations import MAX_OPEN, accept_invitation, invite, renew_invitation
+from tenants.actions.invitations import MAX_LETTERS, MAX_OPEN, accept_invitation, invite, renew_invitation
 from tenants.actions.members import change_role, remove_member
 from tenants.actions.tenants import suspend_tenant
 from tenants.actions.users import create_user
@@ -256,3 +256,27 @@ def test_joining_leaves_an_account_with_the_invited_address(world: World, mailin
     assert User.objects.get(username="newcomer").email == "new@example.org"
     assert last_event().action in ("user.signed_in", "invitation.accepted")
     assert create_user(by=SYSTEM, username="other", email="other@example.org").pk
+
+
+def test_an_address_is_not_written_to_again_and_again(world: World, mailing: None) -> None:
+    ask(world)
+    with all_tenants("a test"):
+        row = Invitation.objects.get()
+    client = world.client("admin")
+    for _ in range(MAX_LETTERS + 2):
+        client.post(f"/invitations/{row.pk}/renew")
+    assert len(mail.outbox) == MAX_LETTERS
+    client.post(f"/invitations/{row.pk}/withdraw")
+    ask(world, email="NEW@example.org")  # nor by another invitation
+    assert len(mail.outbox) == MAX_LETTERS
+    with pytest.raises(Conflict, match="invited 5 times"):
+        invite(by=world.cast.actor("admin"), tenant=world.cast.tenant, email="new@example.org", role="viewer")
+
+
+def test_an_address_that_looks_alike_in_capitals_is_not_the_invited_one(world: World, mailing: None) -> None:
+    create_user(by=SYSTEM, username="mike", email="m\u0131ke@example.org")
+    ask(world, email="mike@example.org")
+    assert "Sign in with it to accept" not in Client().get(sent_link()).content.decode()
+    client = Client()
+    client.force_login(User.objects.get(username="mike"))
+    assert client.post(sent_link()).status_code == 409

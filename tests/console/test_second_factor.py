@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
 from django.core.cache import cache
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -161,3 +164,24 @@ def test_what_others_do_about_a_factor_is_in_the_trail(root: User) -> None:
     reset_second_factor(by=SYSTEM, user=root)
     with all_tenants("a test"):
         assert AuditEvent.objects.filter(action="user.mfa_reset").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_recovery_code_used_twice_at_one_moment_opens_one_door() -> None:
+    root = create_user(by=SYSTEM, username="racer", password=PASSWORD, platform_role="operator")
+    kit = RecoveryCodes.activate(root)
+    code, start = kit.get_unused_codes()[0], threading.Barrier(8)
+    held = [Authenticator.objects.get(pk=kit.instance.pk) for _ in range(8)]
+    opened: list[bool] = []
+
+    def use(row: Authenticator) -> None:
+        start.wait(timeout=10)
+        opened.append(RecoveryCodes(row).validate_code(code))
+        connection.close()
+
+    threads = [threading.Thread(target=use, args=(row,)) for row in held]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert sorted(opened) == [False] * 7 + [True]

@@ -321,7 +321,30 @@ def test_it_is_shown_again_at_the_provider_by_whoever_has_no_password(
     there = client.get(path)
     assert there.status_code == 302
     at = client.get(there.url).url
-    assert at.startswith(provider.url) and "prompt=login" in at
+    assert at.startswith(provider.url) and "prompt=login" in at and "max_age=0" in at
     back = client.get(f"/accounts/oidc/sso/login/callback/?{provider.authorize(at)}")
+    assert (back.status_code, back.url) == (302, path)
+    assert client.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("auth_time", [None, 1_000_000])
+def test_a_provider_that_only_knew_them_from_before_is_asked_again_and_believed_when_it_says_so(
+    world: World, provider: Provider, auth_time: int | None
+) -> None:
+    provider.says["groups"] = ["platform-team"]
+    provider.token["auth_time"] = auth_time
+    client, _ = sign_in(provider)
+    path = f"/people/{world.cast.users['viewer'].pk}/role"
+    there = client.get(path)
+    assert there.status_code == 302 and "again=1" in there.url
+    back = client.get(f"/accounts/oidc/sso/login/callback/?{provider.authorize(client.get(there.url).url)}")
+    assert (back.status_code, back.url) == (302, "/")
+    assert client.get(path).status_code == 302
+    with all_tenants("a test"):
+        assert (
+            AuditEvent.objects.filter(reason__contains="does not say that they signed in again").count() == 1
+        )
+    del provider.token["auth_time"]
+    back = client.get(f"/accounts/oidc/sso/login/callback/?{provider.authorize(client.get(there.url).url)}")
     assert (back.status_code, back.url) == (302, path)
     assert client.get(path).status_code == 200
