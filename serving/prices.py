@@ -52,10 +52,12 @@ FREE = Rates()
 class PriceLine:
     """The rates of one model on one device class as they follow each other."""
 
-    __slots__ = ("_changes", "rates", "since", "until")
+    __slots__ = ("_changes", "own_micro_per_device_hour", "rates", "since", "until")
 
-    def __init__(self, changes: Iterable[tuple[float, Rates]]) -> None:
+    def __init__(self, changes: Iterable[tuple[float, Rates]], own_micro_per_device_hour: int = 0) -> None:
         """`changes`: Unix seconds from which rates hold, in order. Before the first nothing costs anything."""
+        self.own_micro_per_device_hour = own_micro_per_device_hour
+        """What they were made with: a request that began before its version's price changed keeps the old one."""
         self._changes = tuple(changes)
         self.since, self.until, self.rates = math.inf, -math.inf, FREE
         """The rates last asked for, and between which moments they hold."""
@@ -65,6 +67,14 @@ class PriceLine:
         if not self.since <= now < self.until:
             self._find(now)
         return self.rates
+
+    def most(self, now: float, until: float) -> Rates:
+        """The highest of what holds from `now` to `until` (Unix seconds), each rate by itself."""
+        rates = self.at(now)
+        if until < self.until:
+            return rates
+        later = [rates for since, rates in self._changes if now < since <= until]
+        return Rates(*map(max, zip(rates, *later, strict=True)))
 
     def _find(self, now: float) -> None:
         self.since, self.rates, self.until = -math.inf, FREE, math.inf
@@ -93,7 +103,8 @@ class PriceBook:
         known = [self._by_scope[scope] for scope in dict.fromkeys(scopes) if scope in self._by_scope]
         moments = sorted({entry.effective_from for entries in known for entry in entries})
         changes = [(moment, _own(_rates(known, moment), own_micro_per_device_hour)) for moment in moments]
-        return PriceLine([(-math.inf, _own(FREE, own_micro_per_device_hour)), *changes])
+        begin = (-math.inf, _own(FREE, own_micro_per_device_hour))
+        return PriceLine([begin, *changes], own_micro_per_device_hour)
 
 
 class PriceTable:
@@ -124,14 +135,14 @@ class PriceTable:
     def rates(self, replica_id: str, model: str, own_micro_per_device_hour: int, now: float) -> Rates:
         """What a request that this replica answers `now` (Unix seconds) costs."""
         line = self._lines.get(replica_id)
-        if line is None:
+        if line is None or line.own_micro_per_device_hour != own_micro_per_device_hour:
             device_class = self._classes.get(replica_id, "")
             line = self._lines[replica_id] = self._book.line(model, device_class, own_micro_per_device_hour)
         # `at` without the call: this is asked once per request.
         return line.rates if line.since <= now < line.until else line.at(now)
 
-    def highest(self, model: str, own_micro_per_device_hour: int, now: float) -> Rates:
-        """The most a request of the model may cost `now`, whichever class of device it runs on."""
+    def highest(self, model: str, own_micro_per_device_hour: int, now: float, until: float) -> Rates:
+        """The most a request of the model may cost between two moments, whichever class of device it runs on."""
         key = (model, own_micro_per_device_hour)
         lines = self._anywhere.get(key)
         if lines is None:
@@ -141,8 +152,8 @@ class PriceTable:
             ]
             self._anywhere[key] = lines
         if len(lines) == 1:
-            return lines[0].at(now)
-        return Rates(*map(max, zip(*(line.at(now) for line in lines), strict=True)))
+            return lines[0].most(now, until)
+        return Rates(*map(max, zip(*(line.most(now, until) for line in lines), strict=True)))
 
 
 def _rates(scopes: Iterable[list[PriceEntry]], moment: float) -> Rates:

@@ -154,13 +154,15 @@ class Dispatcher:
             pending.on_outcome(Answer(result, body))
         else:
             self._on_late_stages(pending, result.stages)
+            _drop(pending)
 
     def on_failure(self, pending: Pending, failure: Failure) -> None:
         was_probe = pending.probe is not None
         is_blamed = self._blame(pending, failure.code)
+        if failure.stages is not None:
+            self._on_late_stages(pending, failure.stages)
         if not pending.is_open:
-            if failure.stages is not None:
-                self._on_late_stages(pending, failure.stages)
+            _drop(pending)
             return
         # Nobody pays for a probe that fails: its request is tried where the circuit is closed.
         if (failure.code in _NOT_HERE or (was_probe and is_blamed)) and self._retry_elsewhere(pending):
@@ -168,8 +170,6 @@ class Dispatcher:
         retry_after_s = failure.retry_after_ms / 1000 or None
         error = from_code(failure.code, failure.message, numbers=failure.numbers, retry_after_s=retry_after_s)
         self._fail(pending, error)
-        if failure.stages is not None:
-            self._on_late_stages(pending, failure.stages)
 
     def on_chunk(self, pending: Pending, chunk: Chunk, body: memoryview) -> None:
         """With its first chunk an answer has begun in time; from then on it may take as long as streams may."""
@@ -188,6 +188,8 @@ class Dispatcher:
         for pending in sorted(lost, key=_urgency):  # the budget is spent on the urgent first
             if pending.is_open:
                 self._survive(pending)
+            else:
+                _drop(pending)
 
     def _survive(self, pending: Pending) -> None:
         """Nothing was answered yet, so it may run again: once, elsewhere, within its deadline."""
@@ -236,8 +238,11 @@ class Dispatcher:
         pending.payload = None
 
     def _give_up(self, pending: Pending, error: DataPlaneError) -> None:
-        if pending.replica is not None:
-            pending.replica.cancel(pending)
+        replica, reservation = pending.replica, pending.reservation
+        if replica is not None:
+            replica.cancel(pending)
+            if reservation is not None and pending.id in replica.in_flight:
+                reservation.keep()
         self._fail(pending, error)
 
     def _send(self, pending: Pending, replica: Replica) -> None:
@@ -276,6 +281,12 @@ _NOT_HERE = ("draining", "model_not_ready")
 """A worker's own "not me, not now": another replica may take it."""
 _ITS_FAULT = ("engine_failed", "out_of_memory", "internal_error")
 """What counts against a replica, besides its death and its silence."""
+
+
+def _drop(pending: Pending) -> None:
+    """Nothing more is heard of what was given up."""
+    if pending.reservation is not None:
+        pending.reservation.drop()
 
 
 def _amend(pending: Pending) -> Amend:

@@ -145,6 +145,19 @@ class Attempts:
             self._on_outcome(ClientClosedRequest("the client is gone"))
             return
         self._steps.move(self._visit, self._substitute)
+        self._steps.quotas.top_up(
+            self._visit, self._substitute, payload, lambda refusal: self._afforded(payload, refusal)
+        )
+
+    def _afforded(self, payload: Payload, refusal: DataPlaneError | None) -> None:
+        """The fallback may cost more than was reserved: it answers where its budgets allow that as well."""
+        if self._visit.is_abandoned:
+            self._on_outcome(ClientClosedRequest("the client is gone"))
+            return
+        if refusal is not None:
+            self._error = refusal
+            self._last()
+            return
         try:
             self._submit(self._substitute, payload, self._second_known)
         except DataPlaneError:
@@ -167,6 +180,13 @@ class Attempts:
         self._steps.move(self._visit, self._lane)
         if self._reason != "late":
             self._on_outcome(self._error)
+            return
+        self._steps.quotas.top_up(self._visit, self._lane, self._payload, self._late)
+
+    def _late(self, refusal: DataPlaneError | None) -> None:
+        assert self._error is not None and self._payload is not None
+        if refusal is not None or self._visit.is_abandoned:
+            self._on_outcome(refusal or ClientClosedRequest("the client is gone"))
             return
         try:
             self._submit(self._lane, self._payload, self._on_outcome)

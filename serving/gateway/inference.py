@@ -267,6 +267,7 @@ class Inference:
             has_substitute=has_substitute,
         )
         visit.pending.arrived = arrived
+        visit.pending.reservation = visit.reservation
 
     def move(self, visit: Visit, lane: Lane) -> None:
         """From now on the visit is one of that lane."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from serving.gateway.breaker import Probe
     from serving.gateway.replicas import Replica
     from serving.gateway.routing import Lane
+    from serving.quotas.holding import Reservation
 
 
 class Payload(NamedTuple):
@@ -73,6 +74,7 @@ class Pending:
         "predicted_us",
         "probe",
         "replica",
+        "reservation",
         "slot",
         "stream",
         "traceparent",
@@ -121,6 +123,8 @@ class Pending:
         self.slot = 0
         """Where the deadline wheel keeps it."""
         self.traceparent = ""
+        self.reservation: Reservation | None = None
+        """What its request holds of quotas: kept beyond its end where what this used is not known yet."""
 
     @property
     def replica_id(self) -> str:

@@ -6,8 +6,10 @@ A request reserves when it is known how much it asks for, just before it is sent
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from serving.contract import QuotaEntry
+from serving.errors import DataPlaneError
 from serving.gateway.pending import Payload, Pending
 from serving.gateway.routing import Lane
 from serving.gateway.snapshot import Grant, Snapshot
@@ -22,6 +24,10 @@ from serving.wire import Stages
 
 LEAST_FACTOR = 1.5
 """A request may take this much more than predicted, at least."""
+FIRST_FACTOR = 4.0
+"""The same while nothing was answered yet."""
+LATE_S, LATE_DEADLINES = 60.0, 4
+"""Longer than an answer is waited for (`dispatch`): what it costs then is known now, for prices are known before."""
 FADING = 0.999
 MAX_VERSIONS = 4096
 MAX_RESTS = 100_000
@@ -64,6 +70,26 @@ class Quotas:
         """Owed after `take` said False; `on_known` gets a reservation, which becomes its own, or the refusal."""
         self.keeper.ask(binding, self._at_most(lane, payload), on_known)
 
+    def top_up(
+        self, visit: Visit, lane: Lane, payload: Payload, on_known: Callable[[DataPlaneError | None], None]
+    ) -> None:
+        """Before another try, of a version that may cost more: `on_known` hears None, or why it may not be."""
+        reservation = visit.reservation
+        if reservation is None:
+            on_known(None)
+            return
+
+        def known(outcome: Reservation | DataPlaneError) -> None:
+            if isinstance(outcome, Reservation):
+                if visit.reservation is reservation:
+                    reservation.absorb(outcome)
+                else:  # the request ended meanwhile
+                    outcome.release()
+            on_known(None if isinstance(outcome, Reservation) else outcome)
+
+        if self.keeper.top_up(reservation, self._at_most(lane, payload), known):
+            on_known(None)
+
     async def reserve(self, visit: Visit, grant: Grant, lane: Lane, payload: Payload) -> None:
         """All of it. Raises the refusal."""
         binding = self.bind(visit, grant, lane)
@@ -82,8 +108,12 @@ class Quotas:
         reservation.settle(used)
 
     def add_late(self, pending: Pending, stages: Stages, cost_parts: int) -> None:
-        """Device time of a request that was not answered: used all the same."""
+        """Device time of a try that was no answer: used all the same, of what its request reserved."""
         lane = pending.lane
+        if pending.reservation is not None:
+            used = Amounts(0, 0, stages.device_us, self._micro(_account(pending), cost_parts))
+            if self.keeper.add(pending.reservation, used):
+                return
         binding = self.keeper.book.binding(lane.tenant_id, pending.key_id, lane.asked_model)
         if binding is not None and stages.device_us:
             used = Amounts(0, 0, stages.device_us, self._micro(_account(pending), cost_parts))
@@ -96,10 +126,11 @@ class Quotas:
     # ------------------------------------------------------------ estimates
 
     def _at_most(self, lane: Lane, payload: Payload) -> Amounts:
-        factor = self._factors.get(lane.version.id, LEAST_FACTOR)
+        factor = self._factors.get(lane.version.id, FIRST_FACTOR)
         device_us = int(lane.predict_us(payload.rows, payload.tokens) * factor)
-        version = lane.version
-        rates = self._prices.highest(version.model, version.price_micro_per_device_hour, time.time())
+        version, now = lane.version, time.time()
+        until = now + LATE_S + LATE_DEADLINES * lane.deadline_s
+        rates = self._prices.highest(version.model, version.price_micro_per_device_hour, now, until)
         parts = rates.answer_parts(device_us, payload.tokens)
         return Amounts(1, payload.tokens, device_us, -(-parts // PARTS_PER_MICRO))
 

@@ -229,24 +229,91 @@ class Holding:
 
 
 class Reservation:
-    """What one request took of each limit that binds it. `settle`, then `release`, which may also come alone."""
+    """What one request took of each limit that binds it. `settle`, then `release`, which may also come alone.
 
-    __slots__ = ("_held", "is_settled")
+    A try that nobody waits for any more may still cost: from `keep` to `drop` what was not used stays reserved.
+    """
+
+    __slots__ = ("_held", "_is_over", "_kept", "is_settled")
 
     def __init__(self, held: tuple[tuple[Holding, int], ...]) -> None:
         self._held = held
+        self._kept = 0
+        self._is_over = False
         self.is_settled = False
 
     def settle(self, used: Amounts) -> None:
         """The request was answered: budgets and rates learn what it really took."""
         self.is_settled = True
+        if self._kept:
+            self.add(used)
+            return
         for holding, promised in self._held:
             if holding.limit.kind != INSIDE:
                 holding.settle(promised, used[holding.limit.column])
 
     def release(self) -> None:
         """The request is over: without `settle` before, it used nothing but its place."""
+        if self._kept:
+            self._leave()
+            return
         held, self._held = self._held, ()
         for holding, promised in held:
             if holding.limit.kind == INSIDE or not self.is_settled:
                 holding.settle(promised, 0)
+
+    # ------------------------------------------------------------ more than one try
+
+    def add(self, used: Amounts) -> bool:
+        """A try used this of the budgets, whatever becomes of the request; False where nothing is held any more."""
+        self._held = tuple([(holding, _charged(holding, held, used)) for holding, held in self._held])
+        return bool(self._held)
+
+    def missing(self, needed: Amounts) -> list[tuple[Holding, int]]:
+        """What another try may take of budgets beyond what is left."""
+        return [
+            (holding, needed[holding.limit.column] - held)
+            for holding, held in self._held
+            if holding.limit.kind == BUDGET and needed[holding.limit.column] > held
+        ]
+
+    def absorb(self, other: Reservation) -> None:
+        """What was reserved besides becomes this one's."""
+        more = dict(other._held)
+        other._held = ()
+        self._held = tuple([(holding, held + more.get(holding, 0)) for holding, held in self._held])
+
+    def keep(self) -> None:
+        self._kept += 1
+
+    def drop(self) -> None:
+        """What the try used was added, or is known to be nothing."""
+        self._kept -= 1
+        if self._is_over and not self._kept:
+            held, self._held = self._held, ()
+            for holding, promised in held:
+                holding.settle(promised, 0)
+
+    def holdings(self) -> list[Holding]:
+        return [holding for holding, _ in self._held]
+
+    def _leave(self) -> None:
+        """The place is free; what budgets are held goes back with the last `drop`."""
+        self._is_over = True
+        for holding, promised in self._held:
+            if holding.limit.kind == INSIDE:
+                holding.settle(promised, 0)
+        self._held = tuple([pair for pair in self._held if pair[0].limit.kind == BUDGET])
+
+
+def _charged(holding: Holding, held: int, used: Amounts) -> int:
+    """What is left of `held`."""
+    if holding.limit.kind == INSIDE:
+        return held
+    amount = used[holding.limit.column]
+    if holding.limit.kind == RATE:
+        holding.settle(held, amount)
+        return max(held, amount)
+    part = min(held, amount)
+    holding.settle(part, amount)
+    return held - part

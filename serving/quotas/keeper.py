@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import NamedTuple, Protocol
 
@@ -157,11 +157,29 @@ class QuotaKeeper:
             self._active.add(holding)
         return tuple([(holding, abs(amount)) for holding, amount in pairs])
 
+    def top_up(self, reservation: Reservation, needed: Amounts, on_known: OnKnown) -> bool:
+        """Whether another try is covered by what is left; if not, `on_known` gets what was reserved besides, or
+        the refusal.
+        """
+        missing = reservation.missing(needed)
+        if missing:
+            self._queue(_Waiting(missing, on_known))
+        return not missing
+
+    def add(self, reservation: Reservation, used: Amounts) -> bool:
+        """What a try used that was not the answer; False where nothing is reserved for it any more."""
+        self._wake(reservation.holdings())
+        return reservation.add(used)
+
     def add_late(self, binding: Binding, used: Amounts) -> None:
-        """What a request used whose reservation is over."""
+        """What a request used that reserved nothing: its limits are younger than itself."""
         for holding in binding:
             holding.settle(0, used[holding.limit.column])
-        self._active.update(binding)
+        self._wake(binding)
+
+    def _wake(self, holdings: Iterable[Holding]) -> None:
+        """They have something to say at the next tick."""
+        self._active.update(holdings)
         if self._timer is None:
             self._start_ticking()
 

@@ -98,3 +98,22 @@ def test_whatever_the_order_of_asking_the_newest_price_that_began_binds(
     for now in moments:
         begun = [begins for begins in since if begins <= now]
         assert line.at(now).micro_per_device_hour == (max(begun) + 1 if begun else 0)
+
+
+def test_a_request_reserves_by_the_highest_price_that_binds_before_it_ends() -> None:
+    table = PriceTable()
+    table.set_prices([price(2), price(9, since=100.0), price(5, since=200.0)])
+    assert table.highest("m", 0, 50.0, 99.0).micro_per_device_hour == 2
+    assert table.highest("m", 0, 50.0, 100.0).micro_per_device_hour == 9
+    assert table.highest("m", 0, 50.0, 500.0).micro_per_device_hour == 9
+    assert table.highest("m", 0, 200.0, 500.0).micro_per_device_hour == 5
+
+
+def test_a_request_that_began_before_its_version_s_price_changed_leaves_the_new_one_alone() -> None:
+    table = PriceTable()
+    table.set_prices([price(2)])
+    assert table.rates("rep_a", "m", 4, 10.0).micro_per_device_hour == 4
+    table.forget_lines()
+    assert table.rates("rep_a", "m", 4, 10.0).micro_per_device_hour == 4
+    assert table.rates("rep_a", "m", 6, 10.0).micro_per_device_hour == 6
+    assert table.rates("rep_a", "m", 4, 10.0).micro_per_device_hour == 4

@@ -1,0 +1,108 @@
+"""Budgets of device time over more than one try: what was given up is still owed, what is dearer asks for more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from serving.contract import CostCurve
+from serving.quotas.holding import Holding
+from tests.serving.gateway.engines import HeldEngine
+from tests.serving.gateway.harness import Harness, echo_body, gateway, until
+from tests.serving.gateway.test_circuits import SickEngine
+from tests.serving.gateway.test_fallback import HEADER, two
+from tests.serving.gateway.test_quotas import limit, serving
+
+DEVICE_A_DAY: dict[str, Any] = {"resource": "device_us", "window": "day", "limit": 10**9}
+
+
+async def budget(harness: Harness, **fields: Any) -> Holding:
+    """Of device time, published; what the ledger counts stays where a test can look at it."""
+    harness.gateway._usage.flush = lambda: None  # type: ignore[method-assign]
+    await limit(harness, DEVICE_A_DAY | fields)
+    return next(iter(harness.gateway._quotas.keeper.book))
+
+
+def ledger_us(harness: Harness) -> int:
+    return sum(used.device_us for used in harness.gateway._usage._open.values())
+
+
+async def left_behind(harness: Harness, engine: HeldEngine) -> None:
+    """A request whose client leaves while it runs."""
+    with pytest.raises(httpx.TimeoutException):
+        await harness.client.post(
+            "/v2/models/echo/infer", json=echo_body(), headers=harness.auth, timeout=0.5
+        )
+    await until(lambda: engine.started.is_set() and harness.gateway.inference.dispatcher.in_flight == 0)
+
+
+async def test_what_was_cancelled_while_it_ran_stays_reserved_until_it_is_settled() -> None:
+    engine = HeldEngine()
+    async with serving(engine=engine) as harness:
+        holding = await budget(harness)
+        await left_behind(harness, engine)
+        assert holding.promised > 0 and holding.spent == 0
+        engine.release.set()
+        await until(lambda: holding.spent > 0)
+        assert holding.promised == 0
+        assert holding.spent == ledger_us(harness)
+
+
+async def test_what_was_cancelled_on_a_worker_that_dies_is_reserved_no_longer() -> None:
+    engine = HeldEngine()
+    async with serving(engine=engine) as harness:
+        holding = await budget(harness)
+        await left_behind(harness, engine)
+        assert holding.promised > 0
+        for replica in harness.gateway.inference.dispatcher.pool.replicas.values():
+            assert replica.link is not None
+            replica.link.close()
+        await until(lambda: holding.promised == 0)
+        assert holding.spent == 0
+        engine.release.set()
+
+
+async def test_what_failed_on_the_device_is_charged_to_what_was_reserved() -> None:
+    engine = SickEngine()
+    async with serving(engine=engine) as harness:
+        engine.is_sick = True
+        holding = await budget(harness)
+        assert (await harness.infer()).status_code >= 500
+        assert holding.promised == 0
+        assert holding.spent == ledger_us(harness)
+
+
+@pytest.mark.parametrize(("most_ms", "status"), [(2_000, 429), (10_000, 200)])
+async def test_a_dearer_fallback_answers_where_the_budget_has_room_for_it(most_ms: int, status: int) -> None:
+    dear = {"cost": CostCurve(a_ms=1000.0, b_ms_per_row=0.1, c_ms_per_token=0.0)}
+    async with gateway() as harness, two(harness, spare=dear):
+        holding = await budget(harness, limit=most_ms * 1000)
+        answer = await harness.infer(model="main")
+        assert answer.status_code == status
+        assert holding.promised == 0
+        assert holding.spent == ledger_us(harness)
+        if status == 200:
+            assert answer.headers[HEADER].startswith("not_ready")
+        else:
+            body = answer.json()
+            assert body["code"] == "insufficient_quota"
+            assert body["numbers"]["needed"] > 1000
+
+
+async def test_many_at_once_never_take_more_device_time_than_there_is() -> None:
+    """Whatever is answered, left behind or refused: used and reserved together stay within the budget."""
+    engine = HeldEngine()
+    async with serving(engine=engine) as harness:
+        holding = await budget(harness, limit=50_000)
+        asked = [asyncio.ensure_future(harness.infer()) for _ in range(40)]
+        await until(lambda: engine.started.is_set() and any(one.done() for one in asked))
+        assert 0 < holding.promised <= 50_000
+        for one in asked[::3]:
+            one.cancel()
+        engine.release.set()
+        await asyncio.gather(*asked, return_exceptions=True)
+        await until(lambda: holding.promised == 0)
+        assert holding.spent == ledger_us(harness)
