@@ -44,6 +44,10 @@ IMPORT_PACKAGES = [
 USAGE_MINUTES_KEPT_DAYS = int(os.environ.get("TIDEGATE_USAGE_MINUTES_KEPT_DAYS", "62"))
 """Budgets of a month, and days of another time zone, are computed from minutes: keep two months."""
 USAGE_HOURS_KEPT_DAYS = int(os.environ.get("TIDEGATE_USAGE_HOURS_KEPT_DAYS", "400"))
+# How far back metrics can be read, by how finely. Whole days are dropped, so a little more is kept.
+METRICS_10S_KEPT_HOURS = int(os.environ.get("TIDEGATE_METRICS_10S_KEPT_HOURS", "24"))
+METRICS_1M_KEPT_DAYS = int(os.environ.get("TIDEGATE_METRICS_1M_KEPT_DAYS", "14"))
+METRICS_1H_KEPT_DAYS = int(os.environ.get("TIDEGATE_METRICS_1H_KEPT_DAYS", "400"))
 MAX_UPLOAD_BYTES = int(os.environ.get("TIDEGATE_MAX_UPLOAD_BYTES", str(4 << 30)))
 
 INSTALLED_APPS = [

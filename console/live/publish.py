@@ -23,7 +23,7 @@ from console.live.names import NameBook
 from console.live.topics import HISTORY_FRAMES, HISTORY_TTL_S, Scope, encode_second
 from serving.telemetry.collector import Collector
 from serving.telemetry.frames import FRAMES_CHANNEL, LiveFrame, decode_frame
-from serving.telemetry.windows import Windows
+from serving.telemetry.windows import Slice, Windows
 
 MAX_WAITING_FRAMES = 10_000
 RETRY_S = 0.5
@@ -56,6 +56,10 @@ class LivePublisher:
     def windows(self) -> Windows:
         """The last minutes by group, for other steps of the controller's thread."""
         return self._collector.windows
+
+    def take_slices(self) -> list[Slice]:
+        """Slices that closed since the last take, to be stored."""
+        return self._collector.take_slices()
 
     def start(self) -> None:
         self._thread.start()

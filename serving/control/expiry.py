@@ -11,6 +11,7 @@ from serving.control.fleet.models import Replica
 from serving.control.fleet.states import GONE
 from serving.control.seam_tables import ConfigEntry
 from serving.control.task_outbox import TaskOutbox
+from serving.control.telemetry import retention as telemetry
 from tenants.actors import Actor
 from tenants.audit import record
 from tenants.models import ApiKey
@@ -73,4 +74,5 @@ def prune(now: datetime) -> dict[str, int]:
         "tasks": dispatched.delete()[0],
         "replicas": replicas.delete()[0],
         **prune_usage(now),
+        **telemetry.prune(now),
     }

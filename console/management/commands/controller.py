@@ -10,6 +10,8 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from console.live.publish import LivePublisher
 from serving.control.loop import Controller, Step, control_steps
+from serving.control.telemetry import rollup
+from serving.control.telemetry.store import SliceStore
 from serving.parenting import die_with_parent
 
 
@@ -27,7 +29,7 @@ class Command(BaseCommand):
             raise SystemExit(1 if failed else 0)
         publisher = LivePublisher.from_settings()
         publisher.start()
-        controller = Controller(steps=[*control_steps(), _live(publisher)])
+        controller = Controller(steps=[*control_steps(), _live(publisher), _stored(publisher)])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: controller.stop.set())
         try:
@@ -41,3 +43,15 @@ def _live(publisher: LivePublisher) -> Step:
         publisher.step(now.timestamp())
 
     return Step("live.publish", step)
+
+
+def _stored(publisher: LivePublisher) -> Step:
+    """After the live picture: what closed in it is kept, and summed once nothing of it waits any more."""
+    store = SliceStore()
+
+    def step(now: datetime) -> None:
+        store.take(publisher.take_slices())
+        store.step()
+        rollup.step(now)
+
+    return Step("telemetry.slices", step, every_s=5.0)

@@ -1,0 +1,96 @@
+"""Writes closed slices, each once, as a whole; keeps those it could not write, within bounds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import structlog
+from django.db import connection, transaction
+
+from serving.control.telemetry.models import RESOLUTIONS_S
+from serving.control.telemetry.partitions import make_day
+from serving.telemetry.tally import decode_tally
+from serving.telemetry.windows import SLICE_S, SeriesKey, Slice
+from tenants.scoping import all_tenants
+
+log = structlog.get_logger(__name__)
+
+MAX_WAITING = 60
+"""Slices kept while the database is away: ten minutes. Older ones become a gap."""
+MAX_SERIES = 20_000
+"""Written of one slice; of more, those that counted most."""
+
+_CLAIM = """
+INSERT INTO control_metricspan (resolution_s, start, covered_s) VALUES (%s, %s, %s)
+ON CONFLICT DO NOTHING RETURNING 1
+"""
+_WRITE = """
+INSERT INTO control_metricslice
+    (resolution_s, start, tenant_id, model, version_id, endpoint, sla_class, answered, failed, tally)
+SELECT %s, %s, * FROM unnest(
+    %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bytea[])
+"""
+
+
+class SliceStore:
+    """The controller's: `take` what closed, `step` writes it."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Slice] = deque()
+
+    def take(self, closed: Iterable[Slice]) -> None:
+        self._waiting.extend(closed)
+        while len(self._waiting) > MAX_WAITING:
+            lost = self._waiting.popleft()
+            log.warning("telemetry.slice_lost", start=lost.start, reason="the database was away for too long")
+
+    def step(self) -> int:
+        """Write what waits, oldest first; returns how many. What fails stays, and the error is the loop's."""
+        written = 0
+        while self._waiting:
+            written += write(SLICE_S, self._waiting[0])
+            self._waiting.popleft()
+        return written
+
+
+def write(resolution_s: int, piece: Slice) -> bool:
+    """Write a slice; False when it was there already: a second controller, or a second try, adds nothing."""
+    assert resolution_s in RESOLUTIONS_S
+    with all_tenants("slices of every tenant are written"), transaction.atomic():
+        if not _claim(resolution_s, piece):
+            return False
+        if piece.tallies:
+            make_day(resolution_s, piece.start)
+            _insert(resolution_s, piece.start, _most(piece.tallies))
+    return True
+
+
+def _claim(resolution_s: int, piece: Slice) -> bool:
+    """The span is the claim: of two writers at once the second waits, and finds it taken."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CLAIM, [resolution_s, piece.start, piece.covered_s])
+        return cursor.fetchone() is not None
+
+
+Row = tuple[SeriesKey, bytes, int, int]
+
+
+def _most(tallies: Mapping[SeriesKey, bytes]) -> list[Row]:
+    rows = [_row(key, raw) for key, raw in tallies.items()]
+    if len(rows) > MAX_SERIES:
+        log.warning("telemetry.series_left_out", series=len(rows) - MAX_SERIES)
+        rows = sorted(rows, key=lambda row: -(row[2] + row[3]))[:MAX_SERIES]
+    return rows
+
+
+def _row(key: SeriesKey, raw: bytes) -> Row:
+    tally = decode_tally(raw)
+    return key, raw, tally.answered, tally.ended - tally.answered
+
+
+def _insert(resolution_s: int, start: int, rows: list[Row]) -> None:
+    labels = [list(column) for column in zip(*(row[0] for row in rows), strict=True)]
+    raws, answered, failed = ([row[place] for row in rows] for place in (1, 2, 3))
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITE, [resolution_s, start, *labels, answered, failed, raws])
