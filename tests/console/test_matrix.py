@@ -109,6 +109,8 @@ API: dict[str, Asks] = {
     "DELETE api_price": shared(Right.MANAGE_PRICES),
     "POST api_price_end": shared(Right.MANAGE_PRICES),
     "GET api_usage": somewhere(Right.VIEW_USAGE),
+    "GET api_metrics": anyone(),
+    "GET api_metrics_query": somewhere(Right.VIEW_USAGE),
     "GET api_events": somewhere(Right.VIEW_AUDIT),
     "GET api_event": replace(in_tenant(Right.VIEW_AUDIT), is_asked_first=True),
     "GET api_exports": somewhere(Right.EXPORT_AUDIT),

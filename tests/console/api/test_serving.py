@@ -236,3 +236,24 @@ def test_usage_is_told_apart_as_asked(operator: Client) -> None:
     assert pointers(ask(operator, "GET", "/usage?group_by=colour")) == ["/group_by"]
     assert pointers(ask(operator, "GET", "/usage?since=2026-02-01&until=2026-01-01")) == ["/since"]
     assert ask(operator, "GET", "/usage?until=0001-01-01").status_code == 200
+
+
+def test_metrics_are_listed_with_what_they_mean(operator: Client) -> None:
+    answer = ask(operator, "GET", "/metrics").json()
+    (row,) = [one for one in answer["data"] if one["name"] == "total_p95_ms"]
+    assert (row["unit"], row["higher_is"]) == ("ms", "worse")
+    assert answer["labels"] == ["tenant", "model", "version", "endpoint", "class"]
+
+
+def test_metrics_over_time_are_told_with_their_gaps(operator: Client) -> None:
+    query = "since=2026-01-01T00:00:00Z&until=2026-01-01T00:01:00Z"
+    answer = ask(operator, "GET", f"/metrics/query?metric=requests_s,kept_share&step=30&{query}").json()
+    assert (answer["step_s"], answer["covered"], answer["left_out"]) == (30, [0, 0], 0)
+    (series,) = answer["series"]
+    assert series == {"labels": {}, "values": {"requests_s": [None, None], "kept_share": [None, None]}}
+    assert pointers(ask(operator, "GET", "/metrics/query?metric=colour")) == ["/metric"]
+    assert pointers(ask(operator, "GET", "/metrics/query?metric=requests_s&by=colour")) == ["/by"]
+    assert pointers(ask(operator, "GET", "/metrics/query?metric=requests_s&step=15")) == ["/step"]
+    assert list(ask(operator, "GET", "/metrics/query").json()["series"][0]["values"]) == ["requests_s"]
+    late = "since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z"
+    assert pointers(ask(operator, "GET", f"/metrics/query?metric=requests_s&{late}")) == ["/since"]

@@ -1,0 +1,165 @@
+"""The catalog of metrics, and metrics over time: the same numbers the pages show and the rules watch."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from console.api.fields import Document, Moment, Query
+from console.api.readable import readable
+from console.api.schema import shown
+from console.api.views import ApiView
+from serving.control.telemetry.history import MAX_POINTS, MAX_SERIES, Answer, Question, Unanswerable, read
+from serving.telemetry.metrics import METRICS
+from tenants.access import require
+from tenants.errors import Invalid
+from tenants.roles import Right
+from tenants.scoping import tenant_scope
+
+LABELS = {
+    "tenant": "tenant_id",
+    "model": "model",
+    "version": "version_id",
+    "endpoint": "endpoint",
+    "class": "sla_class",
+}
+"""What a client calls a label → what a series does."""
+MAX_METRICS = 8
+DEFAULT_S = 3600.0
+_SEPARATOR = ","
+
+
+class MetricDocument(Document):
+    name = serializers.CharField()
+    unit = serializers.CharField()
+    text = serializers.CharField()
+    higher_is = serializers.ChoiceField(choices=["worse", "better", "neither"])
+
+
+class MetricsDocument(Document):
+    data = MetricDocument(many=True)  # type: ignore[assignment]
+    labels = serializers.ListField(child=serializers.CharField(), help_text="What `by` may name.")
+
+
+class SeriesDocument(Document):
+    labels = serializers.DictField(child=serializers.CharField())
+    values = serializers.DictField(
+        child=serializers.ListField(child=serializers.FloatField(allow_null=True)),
+        help_text="Metric → one value per point; null where there is no evidence.",
+    )
+
+
+class HistoryDocument(Document):
+    step_s = serializers.IntegerField()
+    starts = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Unix seconds at which each point begins."
+    )
+    covered = serializers.ListField(
+        child=serializers.FloatField(),
+        help_text="Share of each point that gateways reported on; 0 is a gap, not a zero.",
+    )
+    series = SeriesDocument(many=True)
+    left_out = serializers.IntegerField(help_text=f"Series beyond the {MAX_SERIES} with the most requests.")
+
+
+class HistoryQuery(Query):
+    metric = serializers.CharField(
+        default="requests_s",
+        max_length=400,
+        help_text=f"Names of the catalog, up to {MAX_METRICS} with commas.",
+    )
+    since = Moment(required=False, help_text="An hour before `until` by default.")
+    until = Moment(required=False, help_text="Now by default.")
+    step = serializers.IntegerField(
+        default=0,
+        min_value=0,
+        max_value=86_400,
+        help_text=f"Seconds of a point, a multiple of ten; at most {MAX_POINTS} points. 0 chooses.",
+    )
+    by = serializers.CharField(
+        default="", max_length=100, help_text=f"Of {', '.join(LABELS)}, several with commas."
+    )
+    tenant = serializers.CharField(required=False, max_length=40)
+    model = serializers.CharField(required=False, max_length=100)
+    version = serializers.CharField(required=False, max_length=40)
+    endpoint = serializers.CharField(required=False, max_length=40)
+
+    def get_fields(self) -> dict[str, Any]:
+        """`class` is a word of the language, and so no name of an attribute."""
+        named = {"class": serializers.CharField(required=False, max_length=16)}
+        return {**super().get_fields(), **named}
+
+
+class Metrics(ApiView):
+    """`/metrics`"""
+
+    @shown("list_metrics", MetricsDocument)
+    def get(self, request: Request) -> Response:
+        """What can be asked for, charted and alerted on."""
+        rows = [
+            {"name": one.name, "unit": one.unit, "text": one.text, "higher_is": one.direction}
+            for one in METRICS.values()
+        ]
+        return Response({"data": rows, "labels": list(LABELS)})
+
+
+class History(ApiView):
+    """`/metrics/query`"""
+
+    @shown("query_metrics", HistoryDocument, HistoryQuery)
+    def get(self, request: Request) -> Response:
+        """Metrics over time, of the tenants whose usage the asker may see."""
+        with self._tenants():
+            try:
+                answer = read(self._question(), time.time())
+            except Unanswerable as error:
+                raise Invalid({error.field: str(error)}) from None
+        return Response(_shown(answer))
+
+    def _tenants(self) -> AbstractContextManager[Any]:
+        ids = readable(self.actor, Right.VIEW_USAGE)
+        if ids == []:
+            require(self.actor, Right.VIEW_USAGE)
+        return nullcontext() if ids is None else tenant_scope(ids)
+
+    def _question(self) -> Question:
+        until: datetime | None = self.asked.get("until")
+        since: datetime | None = self.asked.get("since")
+        end_s = until.timestamp() if until else time.time()
+        return Question(
+            self._names("metric", METRICS, MAX_METRICS),
+            since.timestamp() if since else end_s - DEFAULT_S,
+            end_s,
+            self.asked["step"],
+            tuple(LABELS[name] for name in self._names("by", LABELS, len(LABELS))),
+            {label: str(self.asked[name]) for name, label in LABELS.items() if name in self.asked},
+        )
+
+    def _names(self, field: str, known: Any, most: int) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in self.asked[field].split(_SEPARATOR) if name.strip())
+        unknown = [name for name in names if name not in known]
+        if unknown or len(set(names)) < len(names) or len(names) > most:
+            what = f"{unknown[0]!r} is not one of them" if unknown else "each once"
+            raise Invalid({field: f"Up to {most} known names with commas between: {what}."})
+        return names
+
+
+def _shown(answer: Answer) -> dict[str, Any]:
+    names = {label: name for name, label in LABELS.items()}
+    series = [
+        {"labels": {names[label]: value for label, value in one.labels.items()}, "values": one.values}
+        for one in answer.series
+    ]
+    return {
+        "step_s": answer.step_s,
+        "starts": answer.starts,
+        "covered": answer.covered,
+        "series": series,
+        "left_out": answer.left_out,
+    }
