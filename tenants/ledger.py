@@ -120,6 +120,11 @@ def total(rows: QuerySet[Any]) -> Sums:
     return {name: int(found[f"sum_{name}"] or 0) for name in COUNTS}
 
 
+def cost_by_day(rows: QuerySet[UsageDay]) -> dict[date, int]:
+    """Micro-units; days without usage are absent."""
+    return dict(rows.values("day").annotate(cost=Sum("cost_micro")).values_list("day", "cost"))
+
+
 def _entry(row: dict[str, Any], columns: Sequence[str], names: Sequence[str]) -> Sums:
     counts = {name: row[f"sum_{name}"] or 0 for name in COUNTS}
     return (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
@@ -12,12 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.api.audit import EventFilters
-from console.api.fields import Document, Moment, Ref
-from console.api.readable import readable
-from console.api.schema import Page, listed, made, shown
+from console.api.fields import Document, Moment
+from console.api.schema import listed, made, shown
+from console.api.trails import TrailPage, named_trail, trail_field, trail_rows
 from console.api.views import ApiView
 from console.audit_exports import request_file, send_export
-from tenants.access import access_tenant, require
 from tenants.errors import NotFound
 from tenants.models import AuditExport
 from tenants.roles import Right
@@ -44,35 +41,24 @@ class ExportDocument(Document):
 
 
 class ExportBody(EventFilters):
-    tenant = Ref("tnt_", allow_null=True, default=None, help_text="Null for the platform: operators only.")
+    tenant = trail_field()
     format = serializers.ChoiceField(choices=list(FORMATS))
-
-
-class ExportQuery(Page):
-    tenant = serializers.CharField(required=False, max_length=40)
 
 
 class Exports(ApiView):
     """`/audit-exports`"""
 
-    @listed("list_audit_exports", ExportDocument, ExportQuery)
+    @listed("list_audit_exports", ExportDocument, TrailPage)
     def get(self, request: Request) -> Response:
         """Exports of the trails you may export, newest first."""
-        rows, ids = AuditExport.objects.all(), readable(self.actor, Right.EXPORT_AUDIT)
-        if ids is not None:
-            rows = rows.filter(tenant_id__in=ids)
-        if ids == []:
-            require(self.actor, Right.EXPORT_AUDIT)
-        if "tenant" in self.asked:
-            rows = rows.filter(tenant_id=self.asked["tenant"])
-        return self.rows(rows, ExportDocument)
+        return self.rows(trail_rows(self, AuditExport.objects.all(), Right.EXPORT_AUDIT), ExportDocument)
 
     @made("request_audit_export", ExportBody, ExportDocument)
     def post(self, request: Request) -> Response:
         """Ask for a file. Read the export again to see how far it is."""
         values = self.read(ExportBody)
         tenant_id, format = values.pop("tenant"), values.pop("format")
-        tenant = None if tenant_id is None else self.named("tenant", access_tenant_to_export, tenant_id)
+        tenant = named_trail(self, tenant_id, Right.EXPORT_AUDIT)
         asked = Asked.of(values)
         return self.make(
             lambda: request_file(by=self.actor, tenant=tenant, format=format, asked=asked),
@@ -110,8 +96,3 @@ class Manifest(ApiView):
         if export.manifest is None:
             raise NotFound("manifest")
         return Response(export.manifest)
-
-
-def access_tenant_to_export(actor: Any, tenant_id: str) -> Any:
-    """Whoever exports need not see the tenant's pages: a key with `audit:export` does not."""
-    return access_tenant(actor, tenant_id, Right.EXPORT_AUDIT)

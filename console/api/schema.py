@@ -109,9 +109,9 @@ def made(
     return _declared(name, query, request=body, responses=responses)
 
 
-def done(name: str, document: Shape) -> Callable[[View], View]:
+def done(name: str, document: Shape, body: Shape | None = None) -> Callable[[View], View]:
     """`POST` of a verb on many objects at once: there is no one state that `If-Match` could name."""
-    return _declared(name, Query, request=None, responses={200: document}, extensions={_OF_MANY: True})
+    return _declared(name, Query, request=body, responses={200: document}, extensions={_OF_MANY: True})
 
 
 def changed(

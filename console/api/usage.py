@@ -15,6 +15,7 @@ from console.api.readable import readable
 from console.api.schema import shown
 from console.api.views import ApiView
 from tenants.access import require
+from tenants.actors import Actor
 from tenants.errors import Invalid
 from tenants.ledger import FILTERS, GROUPS, Span, sums_by, total, total_of, usage_in
 from tenants.roles import Right
@@ -83,7 +84,7 @@ class Usage(ApiView):
         """Sums of the days asked for, each tenant's days being its own time zone's."""
         groups, span = self._groups(), self._span()
         wanted = {name: str(self.asked[name]) for name in FILTERS if name in self.asked}
-        rows = usage_in(span, self._tenants(), **wanted)
+        rows = usage_in(span, readable_usage(self.actor), **wanted)
         found = sums_by(rows, groups, MAX_ROWS + 1)
         is_cut = len(found) > MAX_ROWS
         return Response(
@@ -95,12 +96,6 @@ class Usage(ApiView):
                 "is_cut": is_cut,
             }
         )
-
-    def _tenants(self) -> list[str] | None:
-        ids = readable(self.actor, Right.VIEW_USAGE)
-        if ids == []:
-            require(self.actor, Right.VIEW_USAGE)
-        return ids
 
     def _groups(self) -> list[str]:
         names = [name.strip() for name in self.asked["group_by"].split(_SEPARATOR)]
@@ -115,6 +110,14 @@ class Usage(ApiView):
         if not first <= last or (last - first).days > MAX_DAYS:
             raise Invalid({"since": f"A day before `until`, by at most {MAX_DAYS} days."})
         return Span(first, last)
+
+
+def readable_usage(actor: Actor) -> list[str] | None:
+    """Tenants whose usage may be read; None for all. Refused for who may read nobody's."""
+    ids = readable(actor, Right.VIEW_USAGE)
+    if ids == []:
+        require(actor, Right.VIEW_USAGE)
+    return ids
 
 
 def _earlier(day: date, days: int) -> date:

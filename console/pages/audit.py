@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db import transaction
 from django.db.models import QuerySet, Subquery
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from console.audit_verifications import verification_asked
 from console.pages.answers import GET, POST, go, page, show
 from console.pages.audit_exports import shown_exports
 from console.pages.listing import listing
 from console.requests import ConsoleRequest
-from serving.control.task_outbox import ask
 from tenants.access import require
 from tenants.actors import Actor
 from tenants.errors import Conflict, NotFound
@@ -27,7 +27,7 @@ from tenants.trail import signing
 from tenants.trail.canonical import chain_of
 from tenants.trail.formats import available_formats
 from tenants.trail.search import FILTERS, SEARCHED, Asked, matching
-from tenants.trail.verifications import of_tenant, request_verification
+from tenants.trail.verifications import of_tenant
 
 RECENT_KINDS = 1_000
 """Newest events whose actions are offered as filters."""
@@ -95,12 +95,8 @@ def _history(request: ConsoleRequest, event: AuditEvent) -> list[AuditEvent]:
 @page("audit", POST)
 def verify(request: ConsoleRequest) -> HttpResponse:
     """Ask for the chain to be followed from its first row."""
-    try:
-        with transaction.atomic():
-            asked = request_verification(by=request.actor, tenant=request.tenant)
-            ask("console.tasks.verify_audit_trail", verification_id=asked.pk)
-    except Conflict:
-        pass  # it is being done, which is what was wanted
+    with suppress(Conflict):  # it is being done, which is what was wanted
+        verification_asked(by=request.actor, tenant=request.tenant)
     return go(request, reverse("audit") + "#proof")
 
 

@@ -11,17 +11,15 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from console.downloads import asked_part, send_file
+from console.audit_archives import send_archive
 from console.pages.answers import FORM, GET, FormPage, attempt, go, page, show
 from console.pages.forms import ActionForm
 from console.requests import ConsoleRequest
 from tenants.access import require
-from tenants.errors import NotFound
 from tenants.models import AuditArchive
 from tenants.roles import Right
 from tenants.scoping import all_tenants
-from tenants.trail.archives import files
-from tenants.trail.archives.actions import access_archive, record_download, retention_of, set_retention
+from tenants.trail.archives.actions import access_archive, retention_of, set_retention
 from tenants.trail.archives.models import MAX_MONTHS, MIN_MONTHS
 from tenants.trail.canonical import chain_of
 
@@ -84,13 +82,7 @@ def retention(request: ConsoleRequest) -> HttpResponse:
 @page("audit", GET)
 def download(request: ConsoleRequest, archive_id: str) -> HttpResponseBase:
     archive = access_archive(request.actor, archive_id)
-    path = files.path_of(archive.pk)
-    if not path.is_file():
-        raise NotFound("file")
-    part = asked_part(request, path.stat().st_size, archive.sha256)
-    if part is not None:
-        record_download(by=request.actor, archive=archive, is_later_part=part[0] > 0)
-    return send_file(request, path, name=path.name, media_type="application/gzip", digest=archive.sha256)
+    return send_archive(request, by=request.actor, archive=archive)
 
 
 @page("audit", GET)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
@@ -22,8 +22,8 @@ from serving.control.catalog.models import Model
 from serving.control.quotas.access import access_quota, visible_quotas
 from serving.control.quotas.accounts import Standing, standings_or_none
 from serving.control.quotas.actions import create_quota, delete_quota, facts_of, update_quota
-from serving.control.quotas.models import BUDGETS, Quota, ResourceChoice, WindowChoice
-from serving.control.quotas.watching import span_of
+from serving.control.quotas.models import Quota, ResourceChoice, WindowChoice
+from serving.control.quotas.watching import standing_now
 from tenants.access import access_tenant_by_slug
 from tenants.models import ApiKey
 from tenants.roles import Right
@@ -250,12 +250,7 @@ def delete(request: ConsoleRequest, quota_id: str) -> HttpResponse:
 
 
 def _row(request: ConsoleRequest, quota: Quota, standing: Standing | None, now: datetime) -> Row:
-    ends_at, used, reserved = None, None, None if standing is None else standing.reserved
-    if quota.window in BUDGETS:
-        found = span_of(quota, now)
-        ends_at = datetime.fromtimestamp(found.end_s, UTC)
-        used = standing.used if standing is not None and standing.window >= found.start_s else 0
-    return Row(quota, used, reserved, ends_at, _may_change(request, quota))
+    return Row(quota, *standing_now(quota, standing, now), _may_change(request, quota))
 
 
 def _may_change(request: ConsoleRequest, quota: Quota) -> bool:

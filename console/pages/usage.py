@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date, timedelta
 from typing import Any
 
-from django.db.models import QuerySet, Sum
 from django.http import HttpResponse
 from django.utils.translation import gettext_lazy
 
@@ -17,8 +16,7 @@ from console.requests import ConsoleRequest
 from serving.control.catalog.access import visible_models
 from serving.control.catalog.models import Version
 from tenants.forecast import Forecast, first_needed, month_forecast
-from tenants.ledger import GROUPS, Span, Sums, days_and_sums, total_of, usage_in
-from tenants.models import UsageDay
+from tenants.ledger import GROUPS, Span, Sums, cost_by_day, days_and_sums, total_of, usage_in
 
 MAX_ROWS = 500
 GROUP_WORDS = {
@@ -106,12 +104,8 @@ def _forecast(asked: UsageQuery, days: list[Sums]) -> Forecast | None:
     if asked.span.first <= needed.first and asked.span.last >= needed.last:
         cost = {row["day"]: row["cost_micro"] for row in days}
     else:
-        cost = _cost_by_day(usage_in(needed, asked.tenant_ids, **asked.wanted))
+        cost = cost_by_day(usage_in(needed, asked.tenant_ids, **asked.wanted))
     return month_forecast(cost, asked.today)
-
-
-def _cost_by_day(rows: QuerySet[UsageDay]) -> dict[date, int]:
-    return dict(rows.values("day").annotate(cost=Sum("cost_micro")).values_list("day", "cost"))
 
 
 def _models(request: ConsoleRequest, asked: UsageQuery, rows: list[Sums]) -> list[str]:

@@ -45,7 +45,7 @@ class Asks:
     unseen: int = 404
     """What is said of a tenant one does not see; 422 where a body names it."""
     seen_by: str = "everybody"
-    """`everybody`, those who see the `tenant`, its `organisation` or the `platform`, or those with the right, `holders`."""
+    """`everybody`, those who see the `tenant`, its `organisation`, its audit `trail` or the `platform`; `holders` of the right."""
     is_organisers: bool = False
     """Who looks after an organisation needs no right for it."""
 
@@ -57,6 +57,7 @@ class Asks:
             "tenant": actor.can_see(tenant_id),
             "platform": actor.sees_platform,
             "organisation": actor.sees_platform or self._organises(actor, tenant_id),
+            "trail": Right.VIEW_AUDIT in actor.rights_in(tenant_id),
             "holders": holds,
         }[self.seen_by]
         if actor.is_anonymous:
@@ -103,3 +104,8 @@ def on_platform(right: Right, hidden: bool = False) -> Asks:
 def of_organisation(right: Right | None = None, is_organisers: bool = False) -> Asks:
     """What an organisation is and has; who looks after it reads that, and may do some of it."""
     return Asks(right, seen_by="organisation", is_organisers=is_organisers)
+
+
+def of_trail(right: Right) -> Asks:
+    """What is set up for a tenant's audit trail; who may not read that sees nothing of it."""
+    return Asks(right, is_tenants=True, seen_by="trail")

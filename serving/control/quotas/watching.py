@@ -91,6 +91,18 @@ def span_of(quota: Quota, now: datetime) -> Span:
     return span(now.timestamp(), quota.entry().window, ZoneInfo(quota.tenant.time_zone))
 
 
+def standing_now(
+    quota: Quota, standing: Standing | None, now: datetime
+) -> tuple[int | None, int | None, datetime | None]:
+    """Used and reserved, in base units (None where nothing is known), and when the window ends."""
+    reserved = None if standing is None else standing.reserved
+    if quota.window not in BUDGETS:
+        return None, reserved, None
+    found = span_of(quota, now)
+    used = standing.used if standing is not None and standing.window >= found.start_s else 0
+    return used, reserved, datetime.fromtimestamp(found.end_s, UTC)
+
+
 def _known_in(found: Span, quotas: Sequence[Quota]) -> list[Raise]:
     tenant_ids = {quota.tenant_id for quota in quotas}
     start = datetime.fromtimestamp(found.start_s, UTC)

@@ -33,13 +33,15 @@ def webhook_of(actor: Actor, tenant: Tenant | None) -> AuditWebhook | None:
         return AuditWebhook.objects.filter(tenant_id=tenant.pk if tenant else None).first()
 
 
-def access_webhook(actor: Actor, webhook_id: str) -> AuditWebhook:
-    """For changing it. Raises `NotFound` for one of a trail the actor may not read."""
+def access_webhook(actor: Actor, webhook_id: str, *, to_change: bool = True) -> AuditWebhook:
+    """Raises `NotFound` for one of a trail the actor may not read."""
     with all_tenants("a gate looks the row up before it can know the tenant"):
         webhook = AuditWebhook.objects.filter(pk=webhook_id).first()
     if webhook is None or not actor.has(Right.VIEW_AUDIT, webhook.tenant_id):
         raise NotFound("webhook")
-    _require_change(actor, webhook.tenant_id)
+    require(actor, Right.EXPORT_AUDIT, webhook.tenant_id)
+    if to_change:
+        _require_change(actor, webhook.tenant_id)
     return webhook
 
 

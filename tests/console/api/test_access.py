@@ -21,12 +21,13 @@ from serving.control.quotas.models import Quota
 from tenants.actions.invitations import invite
 from tenants.actions.organisations import add_organisation_admin, create_organisation, move_tenant
 from tenants.actions.users import create_user
-from tenants.models import AuditEvent, AuditExport, User
+from tenants.models import AuditArchive, AuditEvent, AuditExport, AuditVerification, AuditWebhook, User
 from tenants.organisations import OrganisationAdmin
 from tenants.people import Invitation
 from tenants.scoping import all_tenants
 from tenants.trail.exports import request_export
 from tenants.trail.search import Asked
+from tenants.trail.webhooks.actions import create_webhook
 from tests.console.api.asking import ask, token_of, with_key
 from tests.console.conftest import World, sign_in
 from tests.console.tuned import build_encoder, build_run
@@ -34,6 +35,9 @@ from tests.tenants.conftest import SYSTEM
 
 PEOPLE = ("operator", "owner", "viewer", "stranger", "reader", "robot")
 """The stranger owns another tenant; `reader` is a key with `manage:read`, `robot` one with `infer`."""
+
+RECEIVER = "https://siem.example.org/"
+EMPTY_FILE = {"prev_hash": b"", "last_hash": b"", "size_bytes": 0, "sha256": "0" * 64, "manifest": {}}
 
 Arguments = Callable[[World], list[object]]
 Statuses = tuple[int, int, int, int, int, int]
@@ -158,6 +162,34 @@ def export(world: World) -> list[object]:
     return [(known or request_export(by=owner, tenant=tenant, format="csv", asked=Asked())).pk]
 
 
+def archive(world: World) -> list[object]:
+    """One whose file is away."""
+    chain, now = world.cast.tenant.pk, timezone.now()
+    with all_tenants("a test looks whether it made one"):
+        row, _ = AuditArchive.objects.get_or_create(
+            chain=chain,
+            first_position=1,
+            defaults={"tenant_id": chain, "last_position": 1, "first_at": now, "last_at": now, **EMPTY_FILE},
+        )
+    return [row.pk]
+
+
+def webhook(world: World) -> list[object]:
+    with all_tenants("a test looks whether it made one"):
+        known = AuditWebhook.objects.first()
+    if known is None:
+        known, _ = create_webhook(by=SYSTEM, tenant=world.cast.tenant, url=RECEIVER)
+    return [known.pk]
+
+
+def verification(world: World) -> list[object]:
+    with all_tenants("a test looks whether it made one"):
+        row, _ = AuditVerification.objects.get_or_create(
+            tenant_id=world.cast.tenant.pk, state="done", requested_by_name="tests"
+        )
+    return [row.pk]
+
+
 def encoder(world: World) -> list[object]:
     return [build_encoder(world.model).pk]
 
@@ -194,6 +226,10 @@ def body_of(world: World, name: str) -> dict[str, Any]:
         "PATCH api_quota": {"limit": 9},
         "POST api_price_end": {"effective_from": (next_year() + timedelta(days=1)).isoformat()},
         "POST api_exports": {"format": "csv", "tenant": world.cast.tenant.pk},
+        "PUT api_audit_retention": {"months": 12},
+        "POST api_audit_verifications": {"tenant": world.cast.tenant.pk},
+        "POST api_audit_webhooks": {"tenant": world.cast.tenant.pk, "url": RECEIVER},
+        "PATCH api_audit_webhook": {"url": RECEIVER},
         "POST api_tuning_apply": {"candidate": 1},
     }
     return bodies.get(name, {})
@@ -298,6 +334,31 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "GET api_export": (export, (200, 200, 404, 404, 404, 404)),
     "GET api_export_content": (export, (404, 404, 404, 404, 404, 404)),
     "GET api_export_manifest": (export, (404, 404, 404, 404, 404, 404)),
+    "GET api_audit_trail": (nothing, (200, 200, 403, 404, 403, 403)),
+    "GET api_audit_retention": (nothing, (200, 200, 403, 404, 403, 403)),
+    "PUT api_audit_retention": (nothing, (200, 200, 403, 404, 403, 403)),
+    "GET api_audit_verifications": (nothing, (200, 200, 403, 200, 403, 403)),
+    "POST api_audit_verifications": (nothing, (201, 201, 403, 422, 403, 403)),
+    "GET api_audit_verification": (verification, (200, 200, 404, 404, 404, 404)),
+    "GET api_audit_archives": (nothing, (200, 200, 403, 200, 403, 403)),
+    "GET api_audit_archive": (archive, (200, 200, 404, 404, 404, 404)),
+    "GET api_audit_archive_content": (archive, (404, 404, 404, 404, 404, 404)),
+    "GET api_audit_archive_manifest": (archive, (200, 200, 404, 404, 404, 404)),
+    "GET api_audit_webhooks": (nothing, (200, 200, 403, 200, 403, 403)),
+    "POST api_audit_webhooks": (nothing, (201, 201, 403, 422, 403, 403)),
+    "GET api_audit_webhook": (webhook, (200, 200, 404, 404, 404, 404)),
+    "PATCH api_audit_webhook": (webhook, (200, 200, 404, 404, 404, 404)),
+    "DELETE api_audit_webhook": (webhook, (204, 204, 404, 404, 404, 404)),
+    "POST api_audit_webhook_roll": (webhook, (201, 201, 404, 404, 404, 404)),
+    "POST api_audit_webhook_pause": (webhook, (200, 200, 404, 404, 404, 404)),
+    "POST api_audit_webhook_resume": (webhook, (200, 200, 404, 404, 404, 404)),
+    "GET api_audit_dead_letters": (webhook, (200, 200, 404, 404, 404, 404)),
+    "POST api_audit_webhook_resend": (webhook, (409, 409, 404, 404, 404, 404)),
+    "GET api_audit_deliveries": (webhook, (200, 200, 404, 404, 404, 404)),
+    "GET api_usage_forecast": (nothing, (200, 200, 200, 200, 403, 403)),
+    "GET api_statement": (tenant, (200, 200, 200, 404, 403, 403)),
+    "GET api_standings": (tenant, (200, 200, 200, 404, 200, 403)),
+    "GET api_standing": (quota, (200, 200, 200, 404, 200, 404)),
     "GET api_hosts": (nothing, (200, 403, 403, 403, 403, 403)),
     "GET api_replicas": (nothing, (200, 403, 403, 403, 403, 403)),
     "GET api_version_tunings": (encoder, (200, 404, 404, 404, 404, 404)),
@@ -306,6 +367,8 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "POST api_tuning_cancel": (tuning, (200, 404, 404, 404, 404, 404)),
     "POST api_tuning_apply": (tuning, (201, 404, 404, 404, 404, 404)),
 }
+OF_TRAIL = {"GET api_audit_trail", "GET api_audit_retention", "PUT api_audit_retention"}
+"""Addresses that say behind the question mark whose trail is meant."""
 OPEN = {"GET api_openapi"}
 """Addresses that ask nobody who they are."""
 
@@ -329,6 +392,7 @@ def status(world: World, client: Client, name: str) -> int:
     try:
         with transaction.atomic():
             address = reverse(view, args=TABLE[name][0](world))
+            address += f"?tenant={world.cast.tenant.pk}" if name in OF_TRAIL else ""
             body = None if method in ("GET", "DELETE") else body_of(world, name)
             answered = ask(client, method, address, body).status_code
             raise Undo

@@ -21,6 +21,8 @@ from tenants.actions.members import add_member
 from tenants.actions.organisations import create_organisation
 from tenants.actions.tenants import create_tenant
 from tenants.actions.users import create_user
+from tenants.trail.verifications import request_verification
+from tenants.trail.webhooks.actions import create_webhook
 from tests.console.api.asking import ask, token_of, with_key
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
@@ -47,6 +49,10 @@ ADDRESSES: dict[str, Callable[[World], str]] = {
     "prices": lambda world: "/prices",
     "usage": lambda world: "/usage?group_by=day,tenant,key",
     "audit": lambda world: "/audit",
+    "standings": lambda world: f"/tenants/{world.cast.tenant.pk}/quota-standings",
+    "archives": lambda world: "/audit-archives",
+    "webhooks": lambda world: "/audit-webhooks",
+    "verifications": lambda world: "/audit-verifications",
     "hosts": lambda world: "/hosts",
     "replicas": lambda world: "/replicas",
 }
@@ -69,7 +75,7 @@ def test_a_longer_list_costs_no_more(world: World, name: str) -> None:
     _more(world)
     after, many = asked(client, address)
     assert after <= before <= MOST
-    assert many > few or name in ("usage", "hosts")
+    assert many > few or name in ("usage", "hosts", "archives")
 
 
 def test_more_tuning_runs_cost_no_more(world: World) -> None:
@@ -91,7 +97,7 @@ def _more(world: World) -> None:
     host = Host.objects.get()
     for number in range(4):
         tenant = create_tenant(by=SYSTEM, slug=f"team-{number}", name=f"Team {number}")
-        create_key(by=SYSTEM, tenant=world.cast.tenant, name=f"key {number}")
+        key, _ = create_key(by=SYSTEM, tenant=world.cast.tenant, name=f"key {number}")
         user = create_user(by=SYSTEM, username=f"person-{number}")
         add_member(by=SYSTEM, tenant=world.cast.tenant, user=user, role="viewer")
         add_member(by=SYSTEM, tenant=tenant, user=world.cast.users["viewer"], role="viewer")
@@ -100,6 +106,9 @@ def _more(world: World) -> None:
         create_organisation(by=SYSTEM, name=f"group {number}")
         _more_models(world, host, number)
         create_quota(by=SYSTEM, tenant=tenant, resource="concurrency", limit=5)
+        create_quota(by=SYSTEM, tenant=world.cast.tenant, key=key, resource="concurrency", limit=5)
+        create_webhook(by=SYSTEM, tenant=tenant, url="https://siem.example.org/")
+        request_verification(by=SYSTEM, tenant=tenant)
         set_price(by=SYSTEM, device_class=f"class-{number}")
         grant_model(by=SYSTEM, model=world.model, tenant=tenant)
         profile = create_profile(by=SYSTEM, name=f"profile {number}")
