@@ -9,6 +9,7 @@ class Tenant(TypedDict):
     id: str
     slug: str
     name: str
+    organisation: str | None
     is_active: bool
     suspended_reason: str
     max_concurrency: int

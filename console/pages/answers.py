@@ -58,6 +58,7 @@ def page(
                 return _to_show_who_it_is(asked)
 
         answer.section = section  # type: ignore[attr-defined]
+        answer.methods = methods  # type: ignore[attr-defined]
         return answer
 
     return declare
