@@ -21,7 +21,8 @@ TIMEOUT_S = 5.0
 _STATUS_LINE_BYTES = 4096
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |\r|$)")
 _VISIBLE = re.compile(r"[!-~]+")
-_NAT64 = ip_network("64:ff9b::/96")
+_CARRIERS = tuple(ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96"))
+"""IPv6 addresses whose last 32 bits are an IPv4 one: NAT64 (RFC 6052, RFC 8215), translated, compatible."""
 _Address = IPv4Address | IPv6Address
 
 
@@ -50,7 +51,7 @@ def checked_url(url: str, allow_private: bool) -> SplitResult:
 def may_reach(address: _Address, allow_private: bool) -> bool:
     """Public addresses; with `allow_private` also loopback and private ones, never link-local (metadata)."""
     inner = _inner(address)
-    if inner.is_link_local or inner.is_multicast or inner.is_unspecified:
+    if inner.is_link_local or inner.is_multicast or inner.is_unspecified or _is_site_local(inner):
         return False
     return inner.is_global or (allow_private and (inner.is_private or inner.is_loopback))
 
@@ -74,6 +75,7 @@ def _exchange(url: str, body: bytes, headers: Mapping[str, str], allow_private: 
     address = _resolved(parts, allow_private)
     until = time.monotonic() + TIMEOUT_S
     with _connected(parts, address, until) as connection:
+        connection.settimeout(_left(until))
         connection.sendall(_request(parts, body, headers))
         return _status(connection, until)
 
@@ -143,11 +145,16 @@ def _literal(host: str) -> _Address | None:
         return None
 
 
+def _is_site_local(address: _Address) -> bool:
+    """fec0::/10, of which Python thinks that it is out there."""
+    return isinstance(address, IPv6Address) and address.is_site_local
+
+
 def _inner(address: _Address) -> _Address:
-    """The IPv4 address that an IPv6 one carries (mapped, 6to4, Teredo, NAT64), else itself."""
-    if isinstance(address, IPv4Address):
+    """The IPv4 address that an IPv6 one carries (mapped, 6to4, Teredo, NAT64, …), else itself."""
+    if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
         return address
-    if address in _NAT64:
+    if any(address in network for network in _CARRIERS):
         return IPv4Address(int(address) & 0xFFFFFFFF)
     teredo = address.teredo[1] if address.teredo else None
     return address.ipv4_mapped or address.sixtofour or teredo or address
