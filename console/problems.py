@@ -15,6 +15,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.middleware.csrf import REASON_NO_CSRF_COOKIE
 from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
 from redis.exceptions import ConnectionError as ValkeyAway
@@ -135,10 +136,20 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """`CSRF_FAILURE_VIEW`."""
-    return respond(
-        request, Problem(403, "csrf_failed", "The form is too old. Reload the page and retry.", {})
-    )
+    """`CSRF_FAILURE_VIEW`. What Django found is in the log: it is an operator who can mend most of it."""
+    log.warning("request.csrf_failed", reason=reason, path=request.path)
+    return respond(request, Problem(403, "csrf_failed", _csrf_words(reason), {}))
+
+
+def _csrf_words(reason: str) -> str:
+    if reason.startswith(("Origin checking", "Referer checking")):
+        return (
+            "The form came from another address than this one, or a proxy changed it on the way. Open the page"
+            " at its own address; operators name further ones in TIDEGATE_TRUSTED_ORIGINS."
+        )
+    if reason == REASON_NO_CSRF_COOKIE:
+        return "Your browser sent no cookie. Allow cookies of this site, reload the page and retry."
+    return "The form is of another session, or too old. Reload the page and retry."
 
 
 def _problem_json(request: HttpRequest, problem: Problem) -> HttpResponse:

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection
 from django.test import AsyncClient, Client
 from pytest_django import Settings
@@ -69,6 +70,19 @@ def test_a_bug_shows_nothing_of_itself(path: str) -> None:
 def test_a_form_without_its_token_is_refused_politely() -> None:
     answer = Client(enforce_csrf_checks=True).post("/fail/conflict")
     assert answer.status_code == 403
+    assert "sent no cookie" in answer.content.decode()
+
+
+def test_a_form_from_another_address_is_not_called_old() -> None:
+    client = Client(enforce_csrf_checks=True, headers={"origin": "https://proxy.example"})
+    text = client.post("/fail/conflict").content.decode()
+    assert "another address than this one" in text and "too old" not in text
+
+
+def test_a_form_of_another_session_is_called_so() -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.cookies[settings.CSRF_COOKIE_NAME] = "a" * 32
+    assert "of another session" in client.post("/fail/conflict").content.decode()
 
 
 @pytest.mark.parametrize("path", ["/fail/database-away", "/fail/valkey-away", "/api/v1/fail/database-away"])
