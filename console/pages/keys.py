@@ -1,4 +1,4 @@
-"""API keys: name → scopes → models → expiry → shown once, with a command line that works."""
+"""API keys: name → scopes → models → networks → limits → expiry → shown once, with a command line that works."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
+from django.db import transaction
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -18,8 +19,11 @@ from console.pages.snippets import answering_version, curl_for
 from console.requests import ConsoleRequest
 from serving.control.catalog.access import visible_models
 from serving.control.catalog.models import Model
+from serving.control.quotas.actions import create_quota
 from tenants.access import access_key, access_tenant_by_slug
 from tenants.actions.keys import create_key, revoke_key, roll_key
+from tenants.actors import Actor
+from tenants.errors import Invalid
 from tenants.models import ApiKey, Tenant
 from tenants.roles import KEY_SCOPES, Right, Rights, can_give_scope
 
@@ -75,6 +79,19 @@ class KeyForm(ActionForm):
         help_text=gettext_lazy("Where it may be used from, one CIDR a line. Empty: everywhere."),
     )
     expires = forms.ChoiceField(label=gettext_lazy("Expires"), choices=list(EXPIRIES.items()), initial="90")
+    requests = forms.IntegerField(
+        label=gettext_lazy("Requests a minute"),
+        required=False,
+        min_value=1,
+        help_text=gettext_lazy("Of this key alone, within what its tenant has. Empty: no limit of its own."),
+    )
+    tokens = forms.IntegerField(
+        label=gettext_lazy("Tokens a minute"),
+        required=False,
+        min_value=1,
+        help_text=gettext_lazy("The same in tokens. Budgets and further limits: Quotas."),
+    )
+    field_order = ("name", "scopes", "allowed_models", "allowed_networks", "requests", "tokens", "expires")
 
     def __init__(self, models: list[str], own: Rights, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -90,6 +107,8 @@ class KeyForm(ActionForm):
         typed["expires_at"] = _moment(typed.pop("expires"))
         typed["allowed_networks"] = typed["allowed_networks"].split() or None
         typed["allowed_models"] = typed.get("allowed_models") or None
+        limits = {name: typed.pop(name) for name in ("requests", "tokens")}
+        typed["limits"] = {name: limit for name, limit in limits.items() if limit is not None}
         return typed
 
 
@@ -116,7 +135,7 @@ def create(request: ConsoleRequest, slug: str) -> HttpResponse:
     models = list(visible_models(request.actor, tenant.pk))
     own = request.actor.rights_in(tenant.pk)
     form = KeyForm([model.name for model in models], own, request.POST or None)
-    made = attempt(form, create_key, by=request.actor, tenant=tenant)
+    made = attempt(form, _create, by=request.actor, tenant=tenant)
     if made is None:
         frame = FormPage(
             title=_("New API key for %(name)s") % {"name": tenant.name},
@@ -126,6 +145,18 @@ def create(request: ConsoleRequest, slug: str) -> HttpResponse:
         )
         return frame.show(request, form)
     return _shown_once(request, *made, models)
+
+
+@transaction.atomic
+def _create(*, by: Actor, tenant: Tenant, limits: dict[str, int], **values: Any) -> tuple[ApiKey, str]:
+    """The key with its limits, or neither. Raises as `create_key` and `create_quota`."""
+    key, token = create_key(by=by, tenant=tenant, **values)
+    for resource, limit in limits.items():
+        try:
+            create_quota(by=by, tenant=tenant, key=key, resource=resource, window="minute", limit=limit)
+        except Invalid as error:
+            raise Invalid({resource: " ".join(error.errors.values())}) from error
+    return key, token
 
 
 def _shown_once(request: ConsoleRequest, key: ApiKey, token: str, models: list[Model]) -> HttpResponse:
