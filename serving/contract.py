@@ -20,7 +20,7 @@ ReplicaState = Literal["pending", "starting", "loading", "warming", "ready", "dr
 VersionState = Literal["registered", "validating", "ready", "failed", "archived"]
 EngineName = Literal["encoder", "tensor", "onnx", "python", "echo"]
 CloseReason = Literal["full", "due", "window", "idle", "drain"]
-QuotaResource = Literal["requests", "tokens", "device_us", "cost_micro", "concurrency"]
+QuotaResource = Literal["requests", "tokens", "device_us", "cost_micro", "concurrency", "queue"]
 QuotaWindow = Literal["", "second", "minute", "hour", "day", "month"]
 AddressClass = Literal["loopback", "private", "public", "unknown"]
 
@@ -234,7 +234,8 @@ class QuotaEntry(Frozen, frozen=True, tag="quota"):
     """Key: quota id (`quo_…`). A limit on a tenant, on one of its keys, or on its use of a model.
 
     Per second and minute it is a rate that allows `burst` at once; per hour, day and month a budget of the
-    calendar in the tenant's time zone; of concurrency, with no window, what may be inside at once.
+    calendar in the tenant's time zone; of concurrency, with no window, what may be inside at once; of the queue,
+    with no window, what may wait at one replica.
     """
 
     id: str

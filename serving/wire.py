@@ -90,6 +90,8 @@ class Infer(msgspec.Struct, array_like=True, frozen=True):
     """Above 0 the answer is streamed: so many CHUNK frames may be sent before the first CREDIT."""
     traceparent: str = ""
     """W3C trace context of the gateway's span, where there is one."""
+    queue_shares: tuple[tuple[str, str, int], ...] = ()
+    """Quotas on what may wait at the worker: id, name and how many requests."""
 
 
 class Amend(msgspec.Struct, array_like=True, frozen=True):

@@ -36,9 +36,10 @@ RESOURCE_WORDS = {
     ResourceChoice.DEVICE_US: gettext_lazy("Device time (ms)"),
     ResourceChoice.COST_MICRO: gettext_lazy("Money"),
     ResourceChoice.CONCURRENCY: gettext_lazy("Requests in flight"),
+    ResourceChoice.QUEUE: gettext_lazy("Requests waiting at a replica"),
 }
 WINDOW_WORDS = {
-    WindowChoice.NONE: gettext_lazy("at once (requests in flight only)"),
+    WindowChoice.NONE: gettext_lazy("at once (requests in flight or waiting)"),
     WindowChoice.SECOND: gettext_lazy("per second"),
     WindowChoice.MINUTE: gettext_lazy("per minute"),
     WindowChoice.HOUR: gettext_lazy("per hour"),

@@ -60,6 +60,7 @@ class Dispatcher:
         stream: ChunkSink | None = None,
         *,
         has_substitute: bool = False,
+        queue_shares: tuple[tuple[str, str, int], ...] = (),
     ) -> Pending:
         """Send a request to a replica. `deadline` in monotonic seconds; with a substitute the worker refuses
         what it would answer late.
@@ -74,6 +75,7 @@ class Dispatcher:
         expires = deadline if lane.refuses_late else _late(deadline)
         pending = Pending(self._last_id, lane, key_id, payload, deadline, expires, on_outcome, stream)
         pending.traceparent = traceparent
+        pending.queue_shares = queue_shares
         if has_substitute:
             pending.late_policy = "refuse"
         try:
@@ -265,6 +267,7 @@ class Dispatcher:
             pending.deaths > 0,
             stream_credit=0 if pending.stream is None else pending.stream.credit,
             traceparent=pending.traceparent,
+            queue_shares=pending.queue_shares,
         )
         replica.send(pending, infer)
 

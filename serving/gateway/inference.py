@@ -265,6 +265,7 @@ class Inference:
             traceparent,
             visit.stream,
             has_substitute=has_substitute,
+            queue_shares=() if visit.binding is None else visit.binding.queue_shares,
         )
         visit.pending.arrived = arrived
         visit.pending.reservation = visit.reservation

@@ -73,6 +73,7 @@ class Pending:
         "payload",
         "predicted_us",
         "probe",
+        "queue_shares",
         "replica",
         "reservation",
         "slot",
@@ -123,6 +124,8 @@ class Pending:
         self.slot = 0
         """Where the deadline wheel keeps it."""
         self.traceparent = ""
+        self.queue_shares: tuple[tuple[str, str, int], ...] = ()
+        """As `wire.Infer` has them."""
         self.reservation: Reservation | None = None
         """What its request holds of quotas: kept beyond its end where what this used is not known yet."""
 

@@ -10,7 +10,7 @@ import structlog
 from serving.contract import ModelEntry, QuotaEntry
 from serving.quotas import pools
 from serving.quotas.holding import Holding
-from serving.quotas.limits import Limit, strictness
+from serving.quotas.limits import Limit, name_of, strictness
 from serving.quotas.pools import Part
 
 log = structlog.get_logger("tidegate.quotas")
@@ -24,6 +24,8 @@ class Binding(tuple[Holding, ...]):
 
     parts: tuple[Part, ...] = ()
     """Of what tenants share."""
+    queue_shares: tuple[tuple[str, str, int], ...] = ()
+    """What bounds how many may wait at a replica, for its worker: id, name, limit."""
     template = b""
     """Header lines as `fields` writes them, with places for what changes at each answer."""
     until = 0.0
@@ -36,6 +38,8 @@ class Book:
     def __init__(self) -> None:
         self._holdings: dict[str, Holding] = {}
         self._by_tenant: dict[str, list[Holding]] = {}
+        self._queues: dict[str, list[QuotaEntry]] = {}
+        """Quotas on what waits at replicas, by tenant: they have no account."""
         self._pools: dict[str, list[Holding]] = {}
         """By model."""
         self._owned: dict[tuple[str, str, str], Holding] = {}
@@ -53,9 +57,12 @@ class Book:
         """`zone_of` says the time zone of a tenant by its id, `limited_as` of a key whose limits are its own."""
         self._limited_as = limited_as
         known, self._holdings = self._holdings, {}
-        for derived in (self._by_tenant, self._bindings, self._pools, self._owned):
+        for derived in (self._by_tenant, self._bindings, self._pools, self._owned, self._queues):
             derived.clear()
         for entry in entries:
+            if entry.resource == "queue":
+                self._queues.setdefault(entry.tenant_id, []).append(entry)
+                continue
             holding = self._keep(known, Limit(entry, _zone(zone_of(entry.tenant_id))))
             self._by_tenant.setdefault(entry.tenant_id, []).append(holding)
             own = pools.guarantee(entry)
@@ -68,7 +75,7 @@ class Book:
 
     def binding(self, tenant_id: str, key_id: str, model: str) -> Binding | None:
         """What binds a request, if anything does."""
-        if tenant_id not in self._by_tenant and model not in self._pools:
+        if tenant_id not in self._by_tenant and model not in self._pools and tenant_id not in self._queues:
             return None
         key = (tenant_id, key_id, model)
         if key not in self._bindings:
@@ -81,7 +88,9 @@ class Book:
         binds = [holding for holding in own if _binds(holding.limit.entry, limited_as, model)]
         binding = Binding(sorted(binds, key=lambda h: strictness(h.limit)))
         binding.parts = tuple(self._parts(tenant_id, model))
-        return binding if binding or binding.parts else None
+        queues = [entry for entry in self._queues.get(tenant_id, ()) if _binds(entry, limited_as, model)]
+        binding.queue_shares = tuple([(entry.id, name_of(entry), entry.limit) for entry in queues])
+        return binding if binding or binding.parts or queues else None
 
     def _parts(self, tenant_id: str, model: str) -> Iterator[Part]:
         for pool in self._pools.get(model, ()):

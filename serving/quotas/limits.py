@@ -18,8 +18,9 @@ _COLUMNS: dict[QuotaResource, int] = {
     "device_us": 2,
     "cost_micro": 3,
     "concurrency": 0,
+    "queue": 0,
 }
-_PARTS = {"device_us": "device-ms", "cost_micro": "cost"}
+_PARTS = {"device_us": "device-ms", "cost_micro": "cost", "queue": "waiting-requests"}
 _SHOWN_UNITS = {"device_us": 1000.0, "cost_micro": 1_000_000.0}
 
 

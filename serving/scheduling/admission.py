@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.scheduling.work import Refusal, Work
+from serving.scheduling.work import QueueShare, Refusal, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,23 @@ def refuse_full(work: Work, outlook: Outlook, max_queued: int) -> Refusal | None
     if outlook.queued_total >= max_queued:
         return _full(work, outlook.queued_total, max_queued, outlook, "this replica can hold")
     return None
+
+
+def refuse_share(work: Work, share: QueueShare, queued: int, backlog_s: float) -> Refusal:
+    """As many wait already as a quota lets."""
+    return Refusal(
+        code="queue_full",
+        message=f"{queued} requests wait here already, as many as the quota {share.name} allows",
+        numbers={
+            "quota": share.name,
+            "quota_id": share.quota_id,
+            "limit": share.limit,
+            "used": queued,
+            "reserved": 0,
+            "sla_class": work.sla_class,
+        },
+        retry_after_s=max(0.05, backlog_s),
+    )
 
 
 def refuse_parts(works: Sequence[Work], queued: int, queued_total: int, max_queued: int) -> Refusal | None:

@@ -16,7 +16,7 @@ from serving.contract import SlaClass
 from serving.scheduling.backlog import Amount
 from serving.scheduling.policy import Policy
 from serving.scheduling.queues import EarliestFirst, FirstComeFirstServed
-from serving.scheduling.work import LOWER, Lane, Work
+from serving.scheduling.work import LOWER, Lane, QueueShare, Work
 
 _numbers = count()
 
@@ -32,6 +32,7 @@ class Account:
         "bucket_s",
         "counter_s",
         "demoted",
+        "held",
         "number",
         "owed_s",
         "queued",
@@ -63,6 +64,8 @@ class Account:
         """Works queued by the class they came with (a demoted one still counts against its own class)."""
         self.queued = self.running = 0
         """Works."""
+        self.held: dict[str, int] = {}
+        """Works queued by the quota that bounds them; without those that are none."""
 
     @property
     def is_busy(self) -> bool:
@@ -71,6 +74,8 @@ class Account:
     def queue(self, work: Work) -> None:
         self.queued += 1
         self.waiting[work.sla_class] += 1
+        for share in work.queue_shares:
+            self.held[share.quota_id] = self.held.get(share.quota_id, 0) + 1
         amount = self.backlogs[work.lane]
         amount.rows += work.rows
         amount.tokens += work.tokens
@@ -78,9 +83,20 @@ class Account:
     def unqueue(self, work: Work) -> None:
         self.queued -= 1
         self.waiting[work.sla_class] -= 1
+        for share in work.queue_shares:
+            left = self.held.pop(share.quota_id) - 1
+            if left:
+                self.held[share.quota_id] = left
         amount = self.backlogs[work.lane]
         amount.rows -= work.rows
         amount.tokens -= work.tokens
+
+    def full_share(self, work: Work) -> QueueShare | None:
+        """The first of the quotas on what waits that has no place left for the work."""
+        held = self.held
+        return next(
+            (share for share in work.queue_shares if held.get(share.quota_id, 0) >= share.limit), None
+        )
 
     def charge(self, device_s: float, weight: float) -> None:
         """Count predicted device time; what an earlier prediction got wrong is settled here."""

@@ -15,6 +15,7 @@ from serving.scheduling.admission import (
     refuse_full,
     refuse_late,
     refuse_parts,
+    refuse_share,
 )
 from serving.scheduling.cost import CostModel
 from serving.scheduling.draft import Draft
@@ -263,6 +264,9 @@ class Scheduler:
             account.waiting[work.sla_class] >= work.max_queue
             or len(self._waiting.works) >= self._policy.max_queued
         )
+        share = account.full_share(work) if work.queue_shares else None
+        if share is not None:
+            return refuse_share(work, share, account.held[share.quota_id], self._forecast.backlog_s(now))
         if not is_full and self._forecast.is_surely_in_time(work, alone_s, now):
             return None
         outlook = self._forecast.outlook(work, account, alone_s, len(self._waiting.works), now)

@@ -6,13 +6,22 @@ All times are seconds on one monotonic clock, passed in as `now`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.contract import CloseReason, LatePolicy, SlaClass
 
 Lane = SlaClass
 """The queue a work waits in: its class, or a lower one after it was demoted or degraded."""
 LOWER: dict[Lane, Lane] = {"interactive": "standard", "standard": "batch", "batch": "batch"}
+
+
+class QueueShare(NamedTuple):
+    """A quota on what waits here."""
+
+    quota_id: str
+    name: str
+    limit: int
+    """Works."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +48,8 @@ class Work:
     """The profile's p95 target, which sizes the batches that run before it; 0 takes the deadline."""
     is_suspect: bool = False
     """Runs alone: it was in flight when a worker died."""
+    queue_shares: tuple[QueueShare, ...] = ()
+    """How many may wait beside it at most, of its tenant or of a part of what that sends."""
     payload: Any = None
     """The intake's own: the scheduler never looks inside."""
     picked: float = 0.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.errors import DataPlaneError, EngineFailed, InvalidRequest, InvalidTensor
-from serving.scheduling.work import Terms, Work
+from serving.scheduling.work import QueueShare, Terms, Work
 from serving.wire import Amend, Chunk, Failure, FrameError, Infer, Result, Stages, TensorHead
 from serving.worker.engines import datatypes
 from serving.worker.engines.contract import Engine, EngineInput, EngineOutput, Outcome, Tensor
@@ -265,6 +265,10 @@ def _work(request: Request, infer: Infer, index: int, piece: EngineInput) -> Wor
         infer.late_policy,
         infer.target_us / 1e6,
         infer.is_suspect,
+        # One place for a request, however many parts it is cut into.
+        tuple([QueueShare(*share) for share in infer.queue_shares])
+        if not index and infer.queue_shares
+        else (),
         Part(request, index, piece),
     )
 

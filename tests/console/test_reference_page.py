@@ -26,7 +26,7 @@ def test_every_operation_is_there(shown: str) -> None:
 def test_fields_are_named_with_their_kind(shown: str) -> None:
     part = shown[shown.index('id="create_quota"') :]
     assert "<code>observe_only</code>" in part[:20_000]
-    assert "one of requests, tokens, device_us, cost_micro, concurrency" in part[:20_000]
+    assert "one of requests, tokens, device_us, cost_micro, concurrency, queue" in part[:20_000]
     assert "whole number or null" in part[:20_000]
 
 

@@ -26,6 +26,7 @@ class ResourceChoice(models.TextChoices):
     DEVICE_US = "device_us", "Device time"
     COST_MICRO = "cost_micro", "Money"
     CONCURRENCY = "concurrency", "Requests in flight"
+    QUEUE = "queue", "Requests waiting at a replica"
 
 
 class WindowChoice(models.TextChoices):
@@ -79,15 +80,21 @@ class Quota(models.Model):
                 violation_error_message="There is a quota of this kind for the same target already.",
             ),
             models.CheckConstraint(
-                condition=Q(resource="concurrency", window="")
+                condition=Q(resource__in=["concurrency", "queue"], window="")
                 | Q(resource__in=["requests", "tokens"], window__in=[*RATES, *BUDGETS])
                 | Q(resource__in=["device_us", "cost_micro"], window__in=BUDGETS),
                 name="control_quota_window_fits_resource",
                 violation_error_code="field:window",
                 violation_error_message=(
                     "Requests and tokens are limited per second, minute, hour, day or month; device time and money"
-                    " per hour, day or month; requests in flight at once."
+                    " per hour, day or month; requests in flight or waiting at once."
                 ),
+            ),
+            models.CheckConstraint(
+                condition=~Q(resource="queue") | Q(observe_only=False),
+                name="control_quota_queue_is_enforced",
+                violation_error_code="field:observe_only",
+                violation_error_message="What waits at replicas is counted there: it is limited or not.",
             ),
             models.CheckConstraint(
                 condition=Q(limit__gte=1, limit__lte=MAX_LIMIT), name="control_quota_limit_positive"

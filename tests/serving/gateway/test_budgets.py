@@ -1,4 +1,4 @@
-"""Budgets of device time over more than one try: what was given up is still owed, what is dearer asks for more."""
+"""Budgets over more than one try: what was given up is still owed, what is dearer asks for more. Shares of a queue."""
 
 from __future__ import annotations
 
@@ -106,3 +106,45 @@ async def test_many_at_once_never_take_more_device_time_than_there_is() -> None:
         await asyncio.gather(*asked, return_exceptions=True)
         await until(lambda: holding.promised == 0)
         assert holding.spent == ledger_us(harness)
+
+
+async def test_a_share_of_the_queue_refuses_what_would_wait_beyond_it() -> None:
+    """One runs, two wait, the fourth is refused; another tenant's still may wait."""
+    engine = HeldEngine()
+    async with serving(engine=engine) as harness:
+        await limit(harness, {"resource": "queue", "limit": 2})
+        harness.publish_tenant("tnt_b")
+        other = {"authorization": f"Bearer {harness.publish_key('tnt_b')}"}
+        await until(lambda: len(harness.gateway._snapshot.keys) == 2)
+        asked = [asyncio.ensure_future(harness.infer())]
+        await until(engine.started.is_set)
+        asked += [asyncio.ensure_future(harness.infer()) for _ in range(2)]
+        await until(lambda: harness.gateway.inference.dispatcher.in_flight == 3)
+        refused = await harness.infer()
+        assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")
+        numbers = refused.json()["numbers"]
+        assert (numbers["quota"], numbers["limit"], numbers["used"]) == ("waiting-requests", 2, 2)
+        assert "retry-after" in refused.headers
+        asked.append(asyncio.ensure_future(harness.infer(**other)))
+        await until(lambda: harness.gateway.inference.dispatcher.in_flight == 4)
+        engine.release.set()
+        assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200] * 4
+
+
+async def test_a_share_of_the_queue_of_one_key_leaves_the_others_alone() -> None:
+    engine = HeldEngine()
+    async with serving(engine=engine) as harness:
+        key_id = next(iter(harness.gateway._snapshot.keys))
+        await limit(harness, {"resource": "queue", "limit": 1, "key_id": key_id, "model": "echo"})
+        asked = [asyncio.ensure_future(harness.infer())]
+        await until(engine.started.is_set)
+        asked.append(asyncio.ensure_future(harness.infer()))
+        await until(lambda: harness.gateway.inference.dispatcher.in_flight == 2)
+        refused = await harness.infer()
+        assert refused.json()["numbers"]["quota"] == "key-model-waiting-requests"
+        harness.token = harness.publish_key()
+        await until(lambda: len(harness.gateway._snapshot.keys) == 2)
+        asked.append(asyncio.ensure_future(harness.infer()))
+        await until(lambda: harness.gateway.inference.dispatcher.in_flight == 3)
+        engine.release.set()
+        assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200] * 3

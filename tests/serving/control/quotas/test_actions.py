@@ -235,3 +235,13 @@ def test_an_owner_guarantees_themselves_nothing(cast: Cast) -> None:
             model=model,
             guaranteed=5,
         )
+
+
+def test_a_share_of_the_queue_has_no_window_and_is_never_only_counted(cast: Cast, key: ApiKey) -> None:
+    quota = a_day(cast, resource="queue", window="", key=key, limit=20)
+    assert quota.name == "key-waiting-requests"
+    assert published(quota) == quota.entry()
+    with pytest.raises(Invalid):
+        a_day(cast, resource="queue", window="day")
+    with pytest.raises(Invalid):
+        a_day(cast, resource="queue", window="", observe_only=True)
