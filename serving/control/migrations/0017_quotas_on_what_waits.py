@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("control", "0015_guarantees_and_pools"),
+        ("control", "0016_metric_slices"),
         ("tenants", "0019_keys_know_from_where_they_were_used"),
     ]
 
