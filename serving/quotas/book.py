@@ -63,7 +63,7 @@ class Book:
             if entry.resource == "queue":
                 self._queues.setdefault(entry.tenant_id, []).append(entry)
                 continue
-            holding = self._keep(known, Limit(entry, _zone(zone_of(entry.tenant_id))))
+            holding = self._keep_entry(known, entry, zone_of(entry.tenant_id))
             self._by_tenant.setdefault(entry.tenant_id, []).append(holding)
             own = pools.guarantee(entry)
             if own is not None and entry.model is not None:
@@ -95,6 +95,14 @@ class Book:
     def _parts(self, tenant_id: str, model: str) -> Iterator[Part]:
         for pool in self._pools.get(model, ()):
             yield Part(pool, self._owned.get((tenant_id, model, pool.limit.resource)))
+
+    def _keep_entry(self, known: dict[str, Holding], entry: QuotaEntry, zone: str) -> Holding:
+        """Most of the book is as it was at every update: what did not change is not looked at again."""
+        holding = known.get(entry.id)
+        if holding is None or holding.limit.entry is not entry or holding.limit.zone.key != zone:
+            return self._keep(known, Limit(entry, _zone(zone)))
+        self._holdings[entry.id] = holding
+        return holding
 
     def _keep(self, known: dict[str, Holding], limit: Limit) -> Holding:
         holding = self._holdings[limit.entry.id] = _renewed(known.get(limit.entry.id), limit)

@@ -17,6 +17,7 @@ from serving.control.quotas.models import Quota
 from serving.control.quotas.watching import QuotaWatch, span_of
 from serving.quotas.valkey import WHOLE
 from tenants.actions.keys import create_key, roll_key
+from tenants.actions.tenants import create_tenant
 from tenants.models import AuditEvent, Tenant
 from tenants.scoping import all_tenants
 from tenants.usage import record_usage
@@ -169,3 +170,16 @@ def test_a_rolled_keys_limit_is_rebuilt_from_what_all_of_them_used(
     used(tenant, requests=50)
     QuotaWatch(accounts, settling_s=0.0).step(NOW)
     assert standing(accounts, quota) == 7
+
+
+def test_more_tenants_with_budgets_cost_no_more_queries(
+    tenant: Tenant, accounts: Accounts, django_assert_max_num_queries: Any
+) -> None:
+    """A step looks at all tenants of a time zone together."""
+    for number in range(8):
+        other = create_tenant(by=SYSTEM, slug=f"team-{number}", name=f"Team {number}")
+        for window in ("hour", "day", "month"):
+            a_quota(other, window=window)
+    watch = QuotaWatch(accounts, settling_s=0)
+    with django_assert_max_num_queries(1 + 2 * 3):  # the budgets; of each window the sums and the rolled keys
+        watch.step(NOW)
