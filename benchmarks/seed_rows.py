@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from tenants.usage_columns import COUNTS, DIMENSIONS, NAMES
+from tenants.usage_columns import COUNTS, DIMENSIONS, NAMES, PLATFORM_DIMENSIONS
 
 Row = Sequence[Any]
 MODELS, VERSIONS = 12, 3
@@ -133,18 +133,31 @@ def _event(owner: Tenant, at: datetime, draw: random.Random) -> Row:
     )  # fmt: skip
 
 
-def _sums(table: str, period: str, cut: str) -> str:
-    rest = ", ".join((*DIMENSIONS, *NAMES))
+def _sums(
+    table: str,
+    period: str,
+    cut: str,
+    dimensions: Sequence[str] = (*DIMENSIONS, *NAMES),
+    finer: str = "tenants_usageminute",
+) -> str:
+    rest = ", ".join(dimensions)
     sums = ", ".join(f"sum({count})" for count in COUNTS)
     return f"""
         INSERT INTO {table} ({period}, {rest}, {", ".join(COUNTS)})
-        SELECT {cut}, {rest}, {sums} FROM tenants_usageminute WHERE tenant_id = ANY(%s) GROUP BY 1, {rest}
+        SELECT {cut}, {rest}, {sums} FROM {finer} WHERE tenant_id = ANY(%s) GROUP BY 1, {rest}
     """
 
 
+_PLATFORM = ", ".join(("day", *PLATFORM_DIMENSIONS))
+_ADDED = f"""
+    ON CONFLICT ({_PLATFORM}) DO UPDATE SET {", ".join(f"{count} = held.{count} + excluded.{count}" for count in COUNTS)}
+"""
 ROLL_UPS = (
     _sums("tenants_usagehour", "hour", "date_trunc('hour', minute, 'UTC')"),
     _sums("tenants_usageday", "day", "(minute AT TIME ZONE 'UTC')::date"),
+    _sums("tenants_usageweek", "week", "date_trunc('week', day)::date", finer="tenants_usageday"),
+    _sums("tenants_usageplatformday AS held", "day", "day", PLATFORM_DIMENSIONS, finer="tenants_usageday")
+    + _ADDED,
 )
 
 

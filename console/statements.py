@@ -9,7 +9,7 @@ from typing import NamedTuple
 from serving.control.catalog.models import Version
 from serving.control.pricing.current import binding_at
 from serving.control.pricing.models import Price
-from tenants.ledger import Span, Sums, sums_by, total_of, usage_in
+from tenants.ledger import Asked, Span, Sums, cost_by_day, sums_by, total_of
 from tenants.models import Tenant
 from tenants.scoping import tenant_scope
 
@@ -31,11 +31,11 @@ class Statement(NamedTuple):
 def statement_of(tenant: Tenant, first: date) -> Statement:
     """`first` is the first day of the month."""
     with tenant_scope(tenant.pk):
-        rows = usage_in(Span(first, last_day(first)), [tenant.pk])
-        lines = sums_by(rows, ("model", "version", "class"))
+        asked = Asked(Span(first, last_day(first)), [tenant.pk])
+        lines = sums_by(asked, ("model", "version", "class"))
         _add_numbers(lines)
-        costs = {row["day"]: row["cost_micro"] for row in sums_by(rows, ("day",))}
-        return Statement(lines, sums_by(rows, ("key",)), _prices(first, lines), total_of(lines), costs)
+        costs = cost_by_day(asked)
+        return Statement(lines, sums_by(asked, ("key",)), _prices(first, lines), total_of(lines), costs)
 
 
 def months_until(today: date) -> list[date]:

@@ -39,6 +39,8 @@ from tenants.trail.webhooks.models import AuditWebhook as AuditWebhook
 from tenants.usage_rows import UsageDay as UsageDay
 from tenants.usage_rows import UsageHour as UsageHour
 from tenants.usage_rows import UsageMinute as UsageMinute
+from tenants.usage_rows import UsagePlatformDay as UsagePlatformDay
+from tenants.usage_rows import UsageWeek as UsageWeek
 from tenants.zones import MAX_NAME_CHARS, UTC_NAME, validate_time_zone
 
 SLUG_PATTERN = r"^[a-z][a-z0-9-]{1,38}[a-z0-9]$"

@@ -1,6 +1,6 @@
-"""Sums of the ledger per hour and day of each tenant's time zone.
+"""Sums of the ledger per hour, day and week of each tenant's time zone.
 
-They are written in the transaction that writes the minutes, so that all three say the same at any moment, late
+They are written in the transaction that writes the minutes, so that all say the same at any moment, late
 rows included. When a tenant's zone changes, `recut` writes its hours and days anew from the minutes; the two
 exclude each other by an advisory lock per tenant.
 """
@@ -18,7 +18,8 @@ from django.db.models import F
 
 from tenants.models import Tenant
 from tenants.scoping import tenant_scope
-from tenants.usage_columns import COUNTS, DIMENSIONS, NAMES
+from tenants.usage_columns import COUNTS, DIMENSIONS, NAMES, PLATFORM_DIMENSIONS
+from tenants.wider_sums import put_back, share_platform, take_out, week_of
 from tenants.zones import UTC_NAME, zone
 
 log = structlog.get_logger(__name__)
@@ -38,11 +39,13 @@ _MINUTE_SUMS = (
 Row = Mapping[str, Any]
 
 
-def _add(table: str, period: str) -> str:
-    columns = (period, *DIMENSIONS, *NAMES, *COUNTS)
+def _add(
+    table: str, period: str, dimensions: Sequence[str] = DIMENSIONS, names: Sequence[str] = NAMES
+) -> str:
+    columns = (period, *dimensions, *names, *COUNTS)
     return f"""
         INSERT INTO {table} AS held ({", ".join(columns)}) VALUES ({", ".join(["%s"] * len(columns))})
-        ON CONFLICT ({period}, {", ".join(DIMENSIONS)}) DO UPDATE SET {_SUMS}
+        ON CONFLICT ({period}, {", ".join(dimensions)}) DO UPDATE SET {_SUMS}
     """  # noqa: S608 - constants of this module
 
 
@@ -59,6 +62,8 @@ def _cut(table: str, period: str, kind: str) -> str:
 
 
 _ADD_HOUR, _ADD_DAY = _add("tenants_usagehour", "hour"), _add("tenants_usageday", "day")
+_ADD_WEEK = _add("tenants_usageweek", "week")
+_ADD_PLATFORM_DAY = _add("tenants_usageplatformday", "day", PLATFORM_DIMENSIONS, ())
 _CUT_HOURS = _cut("tenants_usagehour", "hour", "timestamptz")
 _CUT_DAYS = _cut("tenants_usageday", "day", "date")
 
@@ -127,21 +132,29 @@ def hold_ledger(cursor: Any, tenant_id: str) -> None:
 
 
 def add_rollups(cursor: Any, minutes: Iterable[Row], zones: Mapping[str, ZoneInfo]) -> None:
-    """Add ledger rows of minutes to their hours and days."""
+    """Add ledger rows of minutes to their hours, days and weeks, and to the platform's days."""
     listed = list(minutes)
-    hours = _summed(listed, lambda row: hour_of(row["minute"], zones[row["tenant_id"]]))
-    days = _summed(listed, lambda row: day_of(row["minute"], zones[row["tenant_id"]]))
-    cursor.executemany(_ADD_HOUR, hours)
-    cursor.executemany(_ADD_DAY, days)
+    days = [day_of(row["minute"], zones[row["tenant_id"]]) for row in listed]
+    hours = [hour_of(row["minute"], zones[row["tenant_id"]]) for row in listed]
+    cursor.executemany(_ADD_HOUR, _summed(listed, hours))
+    cursor.executemany(_ADD_DAY, _summed(listed, days))
+    cursor.executemany(_ADD_WEEK, _summed(listed, [week_of(day) for day in days]))
+    share_platform(cursor)
+    cursor.executemany(_ADD_PLATFORM_DAY, _summed(listed, days, PLATFORM_DIMENSIONS, ()))
 
 
-def _summed(rows: Sequence[Row], period_of: Any) -> list[list[Any]]:
+def _summed(
+    rows: Sequence[Row],
+    periods: Sequence[Any],
+    dimensions: Sequence[str] = DIMENSIONS,
+    names: Sequence[str] = NAMES,
+) -> list[list[Any]]:
     """One list of values per period and dimension, in an order that is the same for everybody."""
     sums: dict[tuple[Any, ...], list[Any]] = {}
-    for row in rows:
-        key = (period_of(row), *(row[name] for name in DIMENSIONS))
-        held = sums.setdefault(key, [*(row[name] for name in NAMES), *([0] * len(COUNTS))])
-        for place, count in enumerate(COUNTS, len(NAMES)):
+    for row, period in zip(rows, periods, strict=True):
+        key = (period, *(row[name] for name in dimensions))
+        held = sums.setdefault(key, [*(row[name] for name in names), *([0] * len(COUNTS))])
+        for place, count in enumerate(COUNTS, len(names)):
             held[place] += row[count]
     return [[*key, *sums[key]] for key in sorted(sums)]
 
@@ -203,10 +216,16 @@ def _sums(cursor: Any, sql: str, *params: Any) -> dict[Any, tuple[int, ...]]:
 
 
 def _recut(cursor: Any, tenant: Tenant, day: date, start: datetime, newest: datetime) -> None:
+    first = day - timedelta(days=1)  # where the new zone is west of the old one, its days begin earlier
+    take_out(cursor, tenant.pk, first)
     cursor.execute("DELETE FROM tenants_usageday WHERE tenant_id = %s AND day >= %s", [tenant.pk, day])
     cursor.execute("DELETE FROM tenants_usagehour WHERE tenant_id = %s AND hour >= %s", [tenant.pk, start])
-    if start > newest:
-        return
+    if start <= newest:
+        _cut_anew(cursor, tenant, start, newest)
+    put_back(cursor, tenant.pk, first)
+
+
+def _cut_anew(cursor: Any, tenant: Tenant, start: datetime, newest: datetime) -> None:
     place = zone(tenant.time_zone)
     edges, days = days_between(day_of(start, place), day_of(newest, place), place)
     cursor.execute(_CUT_DAYS, [days, edges, tenant.pk, start])

@@ -24,6 +24,7 @@ from django.db.migrations.state import ProjectState
 from tenants.scopes import EVERY_TENANT, SETTING
 
 POLICY = "tenant_rows"
+PLATFORM_POLICY = "platform_rows"
 
 # The subqueries are evaluated once for a statement, not once for a row.
 _ALLOWED = f"(SELECT current_setting('{SETTING}', true))"
@@ -99,6 +100,33 @@ class ProtectTenantRows(_Sql):
 
     def _policy(self, name: str, command: str, may_read: str, may_write: str) -> str:
         return f'CREATE POLICY {name} ON "{self.table}" FOR {command} USING ({may_read}) WITH CHECK ({may_write})'
+
+
+class ProtectPlatformRows(_Sql):
+    """Puts a table of figures about all tenants together behind a policy: for `all_tenants` only."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return type(self).__name__, [self.table], {}
+
+    def describe(self) -> str:
+        return f"Show rows of {self.table} to who sees every tenant only"
+
+    def forwards(self) -> list[str]:
+        return [
+            f'ALTER TABLE "{self.table}" ENABLE ROW LEVEL SECURITY',
+            f'ALTER TABLE "{self.table}" FORCE ROW LEVEL SECURITY',
+            f'CREATE POLICY {PLATFORM_POLICY} ON "{self.table}" FOR ALL USING ({_EVERY}) WITH CHECK ({_EVERY})',
+        ]
+
+    def backwards(self) -> list[str]:
+        return [
+            f'DROP POLICY {PLATFORM_POLICY} ON "{self.table}"',
+            f'ALTER TABLE "{self.table}" NO FORCE ROW LEVEL SECURITY',
+            f'ALTER TABLE "{self.table}" DISABLE ROW LEVEL SECURITY',
+        ]
 
 
 class CreateApplicationRole(_Sql):

@@ -14,6 +14,7 @@ from django.db import models
 from tenants.scopes import Scope, ScopeError, all_tenants, current_scope, tenant_scope
 
 __all__ = [
+    "PlatformScopedManager",
     "Scope",
     "ScopeError",
     "SharedScopedManager",
@@ -36,6 +37,14 @@ class TenantScopedManager(models.Manager[_Row]):
         if scope.tenant_ids is None:
             return rows
         return rows.filter(tenant_id__in=sorted(scope.tenant_ids))
+
+
+class PlatformScopedManager(models.Manager[_Row]):
+    """Of rows about all tenants together: none exist in a narrower scope; behind it: `ProtectPlatformRows`."""
+
+    def get_queryset(self) -> models.QuerySet[_Row]:
+        rows = super().get_queryset()
+        return rows if current_scope().tenant_ids is None else rows.none()
 
 
 class SharedScopedManager(TenantScopedManager[_Row]):

@@ -10,15 +10,11 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F, Q
 
-from tenants.scoping import TenantScopedManager
+from tenants.scoping import PlatformScopedManager, TenantScopedManager
 
 
-class UsageRowBase(models.Model):
+class UsageSums(models.Model):
     id = models.BigAutoField(primary_key=True)
-    tenant_id = models.CharField(max_length=20)
-    tenant_name = models.CharField(max_length=100, blank=True)
-    key_id = models.CharField(max_length=16)
-    key_name = models.CharField(max_length=100, blank=True)
     model = models.CharField(max_length=100)
     version_id = models.CharField(max_length=32)
     sla_class = models.CharField(max_length=16)
@@ -31,6 +27,16 @@ class UsageRowBase(models.Model):
     cost_micro = models.PositiveBigIntegerField(default=0)
     cancelled_us = models.PositiveBigIntegerField(default=0)
     """Part of `device_us`: spent on requests whose client left before the answer."""
+
+    class Meta:
+        abstract = True
+
+
+class UsageRowBase(UsageSums):
+    tenant_id = models.CharField(max_length=20)
+    tenant_name = models.CharField(max_length=100, blank=True)
+    key_id = models.CharField(max_length=16)
+    key_name = models.CharField(max_length=100, blank=True)
 
     class Meta:
         abstract = True
@@ -102,3 +108,48 @@ class UsageDay(UsageRowBase):
 
     def __str__(self) -> str:
         return f"{self.tenant_name} {self.model} {self.day}"
+
+
+class UsageWeek(UsageRowBase):
+    """Sums of the days from one Monday to the next: a question about a quarter reads a third of its rows."""
+
+    week = models.DateField()
+    """The Monday."""
+
+    objects: ClassVar[TenantScopedManager[UsageWeek]] = TenantScopedManager()
+
+    class Meta:
+        ordering = ("-week",)
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["tenant_id", "week", "key_id", "model", "version_id", "sla_class"],
+                name="usage_one_row_per_week_and_dimension",
+            )
+        ]
+        indexes: ClassVar = [models.Index(fields=["week"], name="usage_by_week")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_name} {self.model} week of {self.week}"
+
+
+class UsagePlatformDay(UsageSums):
+    """Sums of one day over every tenant, each by its own calendar: some rows where `UsageDay` has thousands.
+
+    Belongs to no tenant, and is there only for who may see them all.
+    """
+
+    day = models.DateField()
+
+    objects: ClassVar[PlatformScopedManager[UsagePlatformDay]] = PlatformScopedManager()
+
+    class Meta:
+        ordering = ("-day",)
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["day", "model", "version_id", "sla_class"],
+                name="usage_one_row_per_platform_day_and_dimension",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.day}"

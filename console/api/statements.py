@@ -19,7 +19,7 @@ from console.statements import MONTHS_BACK, last_day, months_until, statement_of
 from tenants.access import access_tenant
 from tenants.errors import Invalid
 from tenants.forecast import Forecast, first_needed, month_forecast
-from tenants.ledger import Span, cost_by_day, usage_in
+from tenants.ledger import Asked, Span, cost_by_day
 from tenants.models import Tenant
 from tenants.roles import Right
 from tenants.rollups import day_of
@@ -109,7 +109,7 @@ class UsageForecast(ApiView):
         tenant = Tenant.objects.filter(pk=tenant_id).first() if ids is None or tenant_id in ids else None
         today = _today(tenant)
         wanted = {name: str(value) for name, value in self.asked.items()}
-        costs = cost_by_day(usage_in(Span(first_needed(today), today), ids, **wanted))
+        costs = cost_by_day(Asked(Span(first_needed(today), today), ids, wanted))
         return Response(ForecastDocument(_said(today, month_forecast(costs, today))).data)
 
 

@@ -17,7 +17,7 @@ from console.api.views import ApiView
 from tenants.access import require
 from tenants.actors import Actor
 from tenants.errors import Invalid
-from tenants.ledger import FILTERS, GROUPS, Span, sums_by, total, total_of, usage_in
+from tenants.ledger import FILTERS, GROUPS, Asked, Span, sums_by, total, total_of
 from tenants.roles import Right
 
 MAX_DAYS = 400
@@ -84,15 +84,15 @@ class Usage(ApiView):
         """Sums of the days asked for, each tenant's days being its own time zone's."""
         groups, span = self._groups(), self._span()
         wanted = {name: str(self.asked[name]) for name in FILTERS if name in self.asked}
-        rows = usage_in(span, readable_usage(self.actor), **wanted)
-        found = sums_by(rows, groups, MAX_ROWS + 1)
+        asked = Asked(span, readable_usage(self.actor), wanted)
+        found = sums_by(asked, groups, MAX_ROWS + 1)
         is_cut = len(found) > MAX_ROWS
         return Response(
             {
                 "since": span.first.isoformat(),
                 "until": span.last.isoformat(),
                 "data": found[:MAX_ROWS],
-                "total": total(rows) if is_cut else total_of(found),
+                "total": total(asked) if is_cut else total_of(found),
                 "is_cut": is_cut,
             }
         )

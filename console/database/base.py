@@ -31,6 +31,11 @@ WHERE rolname = %s AND rolname <> current_user AND pg_has_role(current_user, oid
 """
 """Works as the role from here on: only where it exists, the login may, and this database was given to it."""
 
+SORT_IN_MEMORY = """
+SELECT set_config('work_mem', '16MB', false) WHERE pg_size_bytes(current_setting('work_mem')) < 16 << 20
+"""
+"""With PostgreSQL's own 4 MB the usage of ten thousand keys is summed through files, in twice the time."""
+
 
 class DatabaseOperations(operations.DatabaseOperations):
     connection: DatabaseWrapper
@@ -103,16 +108,18 @@ class DatabaseWrapper(base.DatabaseWrapper):
                     self._assume_role(self.connection)
 
     def _configure_connection(self, connection: Any) -> bool:
-        is_to_commit = super()._configure_connection(connection)  # type: ignore[misc]
-        return self._assume_role(connection) or is_to_commit
+        super()._configure_connection(connection)  # type: ignore[misc]
+        with connection.cursor() as cursor:
+            cursor.execute(SORT_IN_MEMORY)
+        self._assume_role(connection)
+        return True
 
-    def _assume_role(self, connection: Any) -> bool:
+    def _assume_role(self, connection: Any) -> None:
         """Not where databases are made and dropped: that is the login's to do."""
         if not settings.DATABASE_ROLE or self.alias == NO_DB_ALIAS:
-            return False
+            return
         with connection.cursor() as cursor:
             cursor.execute(ASSUME_ROLE, [settings.DATABASE_ROLE])
-        return True
 
     def _execute(self, statement: str) -> None:
         with self.connection.cursor() as cursor:

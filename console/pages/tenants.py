@@ -22,7 +22,7 @@ from tenants.access import access_tenant_by_slug, require, scope_of, visible_ten
 from tenants.actions.invitations import MAX_OPEN
 from tenants.actions.keys import MAX_ACTIVE_KEYS
 from tenants.actions.tenants import create_tenant, resume_tenant, suspend_tenant, update_tenant
-from tenants.ledger import Span, Sums, sums_by, total_of, usage_in
+from tenants.ledger import Asked, Span, Sums, sums_by, total_of
 from tenants.models import SET_BY_OPERATORS, ApiKey, Membership, Tenant
 from tenants.people import Invitation
 from tenants.roles import Right
@@ -237,7 +237,7 @@ def _usage(request: ConsoleRequest, tenant: Tenant) -> list[Sums]:
     if not request.actor.has(Right.VIEW_USAGE, tenant.pk):
         return []
     today = day_of(timezone.now(), zone(tenant.usage_zone))
-    return sums_by(usage_in(Span(today - USAGE_SPAN, today), [tenant.pk]), ("model", "class"))
+    return sums_by(Asked(Span(today - USAGE_SPAN, today), [tenant.pk]), ("model", "class"))
 
 
 def _address(tenant: Tenant) -> str:

@@ -16,7 +16,7 @@ from console.requests import ConsoleRequest
 from serving.control.catalog.access import visible_models
 from serving.control.catalog.models import Version
 from tenants.forecast import Forecast, first_needed, month_forecast
-from tenants.ledger import GROUPS, Span, Sums, cost_by_day, days_and_sums, total_of, usage_in
+from tenants.ledger import GROUPS, Span, Sums, cost_by_day, costs_of, sums_by, total_of
 
 MAX_ROWS = 500
 GROUP_WORDS = {
@@ -42,9 +42,9 @@ _WITH = {"day": ("day", "model"), "key": ("tenant", "key"), "version": ("model",
 @page("usage")
 def index(request: ConsoleRequest) -> HttpResponse:
     asked = query_of(request)
-    rows = usage_in(asked.span, asked.tenant_ids, **asked.wanted)
     groups = _WITH.get(asked.group, (asked.group,))
-    days, found = days_and_sums(rows, groups, MAX_ROWS + 1)
+    days = sums_by(asked.of(asked.span), ("day",))
+    found = sums_by(asked.of(asked.span), groups, MAX_ROWS + 1)
     listed = found[:MAX_ROWS]
     _add_shares(listed)
     _add_versions(listed)
@@ -88,7 +88,7 @@ def _add_versions(rows: list[Sums]) -> None:
 
 
 def _bars(days: list[Sums], asked: UsageQuery) -> Bars | None:
-    cost = {row["day"]: row["cost_micro"] for row in days}
+    cost = costs_of(days)
     last = max([asked.span.last if asked.tenant_ids else min(asked.span.last, asked.today), *cost])
     count = (last - asked.span.first).days + 1
     return bars_of([(day, cost.get(day, 0)) for day in _dates(asked.span.first, count)])
@@ -102,9 +102,9 @@ def _forecast(asked: UsageQuery, days: list[Sums]) -> Forecast | None:
     """Of the running month, under the same filters, whatever days are shown."""
     needed = Span(first_needed(asked.today), asked.today)
     if asked.span.first <= needed.first and asked.span.last >= needed.last:
-        cost = {row["day"]: row["cost_micro"] for row in days}
+        cost = costs_of(days)
     else:
-        cost = cost_by_day(usage_in(needed, asked.tenant_ids, **asked.wanted))
+        cost = cost_by_day(asked.of(needed))
     return month_forecast(cost, asked.today)
 
 

@@ -16,7 +16,6 @@ from console.requests import ConsoleRequest
 from tenants.access import scope_of
 from tenants.actors import Actor
 from tenants.audit import Target, record
-from tenants.ledger import usage_in
 from tenants.spreadsheets import lines
 from tenants.usage_columns import COUNTS, DIMENSIONS
 
@@ -57,7 +56,7 @@ def _page(
 ) -> tuple[str, Place | None]:
     """The next rows as text, and where they end; None at the end. The request's own scope has ended by now."""
     with scope_of(actor, tenant_id):
-        rows = usage_in(asked.span, asked.tenant_ids, **asked.wanted).order_by("day", "id")
+        rows = asked.of(asked.span).days().order_by("day", "id")
         if after is not None:
             day, last = after
             rows = rows.filter(Q(day__gt=day) | Q(day=day, id__gt=last))

@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_date
 
 from console.requests import ConsoleRequest
 from tenants.access import require
-from tenants.ledger import FILTERS, GROUPS, Span
+from tenants.ledger import FILTERS, GROUPS, Asked, Span
 from tenants.roles import Right
 from tenants.rollups import day_of
 from tenants.zones import UTC_NAME, zone
@@ -32,6 +32,10 @@ class UsageQuery:
     """Whose days: the chosen tenant's zone; empty where each tenant has its own."""
     tenant_ids: list[str] | None
     wanted: dict[str, str] = field(default_factory=dict)
+
+    def of(self, span: Span) -> Asked:
+        """The same question of a span."""
+        return Asked(span, self.tenant_ids, self.wanted)
 
     def address(self, **changes: str) -> str:
         """The query string with some of it changed; an empty value leaves a part out."""

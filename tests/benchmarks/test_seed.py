@@ -12,7 +12,16 @@ from django.db.models import Sum
 
 from benchmarks.seed import seed
 from benchmarks.seed_rows import Shape
-from tenants.models import ApiKey, AuditEvent, Tenant, UsageDay, UsageHour, UsageMinute
+from tenants.models import (
+    ApiKey,
+    AuditEvent,
+    Tenant,
+    UsageDay,
+    UsageHour,
+    UsageMinute,
+    UsagePlatformDay,
+    UsageWeek,
+)
 from tenants.scoping import all_tenants
 
 
@@ -30,8 +39,8 @@ def test_a_small_seed_is_whole() -> None:
     with all_tenants("a test"):
         assert Tenant.objects.count() == 5 and ApiKey.objects.count() == 20
         assert UsageMinute.objects.count() == 500 and AuditEvent.objects.count() == 40
-        minutes, hours, days = (
+        minutes, *wider = (
             model.objects.aggregate(n=Sum("requests"), cost=Sum("cost_micro"))
-            for model in (UsageMinute, UsageHour, UsageDay)
+            for model in (UsageMinute, UsageHour, UsageDay, UsageWeek, UsagePlatformDay)
         )
-    assert minutes == hours == days
+    assert wider == [minutes] * 4

@@ -11,12 +11,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract import UsageRow
 from tenants.actions.tenants import update_tenant
-from tenants.models import Tenant, UsageDay, UsageHour, UsageMinute
+from tenants.agreement import disagreements
+from tenants.models import Tenant, UsageDay, UsageHour, UsageMinute, UsagePlatformDay, UsageWeek
 from tenants.retention import prune_usage
 from tenants.rollups import day_of, day_start, days_between, hour_of, hours_between, recut, recut_step
 from tenants.scoping import all_tenants
@@ -95,7 +97,8 @@ def totals(model: Any) -> dict[tuple[Any, ...], list[int]]:
 
 
 def assert_all_agree() -> None:
-    assert totals(UsageMinute) == totals(UsageHour) == totals(UsageDay) != {}
+    assert totals(UsageMinute) == totals(UsageHour) == totals(UsageDay) == totals(UsageWeek) != {}
+    assert not list(disagreements(timezone.now()))
 
 
 # ---------------------------------------------------------------- the calendar
@@ -204,10 +207,11 @@ def test_cutting_anew_gives_what_coming_in_would_have_given(team: Cast, place: s
     update_tenant(by=SYSTEM, tenant=team.tenant, time_zone=place)
     record_usage("gateway", rows)
     recut(team.tenant.pk)
+    assert_all_agree()
     cut = _periods(team.tenant)
     with all_tenants("a test"):
-        for model in (UsageMinute, UsageHour, UsageDay):
-            model.objects.all().delete()
+        for model in (UsageMinute, UsageHour, UsageDay, UsageWeek, UsagePlatformDay):
+            model.objects.all().delete()  # type: ignore[attr-defined]
     record_usage("gateway", rows)
     assert _periods(team.tenant) == cut
 
@@ -233,6 +237,9 @@ def test_days_whose_minutes_are_gone_stay_as_they_were(team: Cast, settings: Any
     assert after["2026-01-03"] == 13 + 10
     assert "2026-01-08" not in after and after["2026-01-11"] == 20
     assert sum(after.values()) == sum(before.values()) + 10
+    assert not [each for each in disagreements(at("2026-01-12T00:00")) if each.period == "day"], (
+        "weeks and the platform's days follow"
+    )
 
 
 def test_what_is_pruned_is_still_in_the_days(team: Cast, settings: Any) -> None:

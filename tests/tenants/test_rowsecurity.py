@@ -297,3 +297,13 @@ def test_statements_that_make_databases_go_alone_in_any_scope(db: None) -> None:
     with all_tenants("a test"), connection._nodb_cursor() as cursor:
         cursor.execute("SELECT current_setting('tidegate.tenants', true)")
         assert cursor.fetchone()[0] in (None, "")
+
+
+def test_sums_over_all_tenants_exist_only_for_who_sees_them_all(filled: Cast) -> None:
+    statement = "SELECT count(*) FROM tenants_usageplatformday"
+    with tenant_scope([filled.tenant.pk, filled.other.pk]):
+        assert raw(statement) == [(0,)]
+        with pytest.raises(ProgrammingError, match="row-level security"), transaction.atomic():
+            raw("INSERT INTO tenants_usageplatformday (day, model) SELECT DATE '2026-01-05', 'm'")
+    with all_tenants("a test"):
+        assert raw(statement) != [(0,)]

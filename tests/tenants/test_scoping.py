@@ -9,12 +9,14 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from tenants.actions.keys import create_key
-from tenants.models import ApiKey, AuditEvent, Membership, UsageDay, UsageHour, UsageMinute
+from tenants.models import ApiKey, AuditEvent, Membership, UsageDay, UsageHour, UsageMinute, UsageWeek
 from tenants.scoping import ScopeError, all_tenants, current_scope, tenant_scope
 from tests.tenants.conftest import SYSTEM, Cast, build_cast
 
 
-@pytest.mark.parametrize("model", [ApiKey, Membership, AuditEvent, UsageMinute, UsageHour, UsageDay])
+@pytest.mark.parametrize(
+    "model", [ApiKey, Membership, AuditEvent, UsageMinute, UsageHour, UsageDay, UsageWeek]
+)
 def test_a_query_outside_a_scope_raises(model: type) -> None:
     with pytest.raises(ScopeError):
         model.objects.all()

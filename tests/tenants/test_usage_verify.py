@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from tenants.actions.tenants import update_tenant
-from tenants.models import UsageDay, UsageHour
+from tenants.models import UsageDay, UsageHour, UsagePlatformDay, UsageWeek
 from tenants.retention import prune_usage
 from tenants.rollups import recut
 from tenants.scoping import all_tenants
@@ -49,7 +49,7 @@ def test_honest_sums_agree(used: Cast, place: str, settings: Any) -> None:
     assert "say the same" in verified(), "nor what was pruned before"
 
 
-@pytest.mark.parametrize("model", [UsageDay, UsageHour])
+@pytest.mark.parametrize("model", [UsageDay, UsageHour, UsageWeek])
 def test_a_bent_sum_is_named(used: Cast, model: Any) -> None:
     with all_tenants("a test"):
         bent = model.objects.filter(tenant_id=used.tenant.pk).first()
@@ -59,3 +59,21 @@ def test_a_bent_sum_is_named(used: Cast, model: Any) -> None:
         call_command("usage", "verify", stdout=out)
     assert used.tenant.pk in out.getvalue() and "cost_micro" in out.getvalue()
     assert used.other.pk not in out.getvalue()
+
+
+def test_a_bent_sum_of_the_platform_is_named(used: Cast) -> None:
+    with all_tenants("a test"):
+        bent = UsagePlatformDay.objects.first()
+        assert bent is not None
+        UsagePlatformDay.objects.filter(pk=bent.pk).update(tokens=bent.tokens - 1)
+    out = StringIO()
+    with pytest.raises(CommandError, match="1 sums differ"):
+        call_command("usage", "verify", stdout=out)
+    assert out.getvalue().startswith(f"platform {bent.day} days: tokens")
+
+
+def test_a_sum_of_the_platform_that_is_missing_is_named(used: Cast) -> None:
+    with all_tenants("a test"):
+        UsagePlatformDay.objects.all().delete()
+    with pytest.raises(CommandError, match="6 sums differ"):
+        call_command("usage", "verify", stdout=StringIO())

@@ -1,4 +1,4 @@
-"""`manage.py usage verify`: do the ledger's minutes, hours and days say the same?"""
+"""`manage.py usage verify`: do the ledger's minutes, hours, days, weeks and the platform's sums say the same?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenants.usage_columns import COUNTS
 
 
 class Command(BaseCommand):
-    help = "verify: compare the ledger's days with its hours and minutes; exits with 1 when any differ."
+    help = "verify: compare the ledger's days with its hours, minutes, weeks and the platform's sums; exits with 1 when any differ."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("what", choices=("verify",))
@@ -24,7 +24,7 @@ class Command(BaseCommand):
             self.stdout.write(_line(each))
         if found:
             raise CommandError(f"{len(found)} sums differ")
-        self.stdout.write("Minutes, hours and days say the same.")
+        self.stdout.write("Minutes, hours, days, weeks and the platform's days say the same.")
 
 
 def _line(each: Disagreement) -> str:
@@ -33,4 +33,4 @@ def _line(each: Disagreement) -> str:
         for name, said, summed in zip(COUNTS, each.said, each.summed, strict=True)
         if said != summed
     ]
-    return f"{each.tenant_id} {each.day} {each.period}s: {', '.join(differs)}"
+    return f"{each.tenant_id or 'platform'} {each.day} {each.period}s: {', '.join(differs)}"

@@ -21,7 +21,7 @@ from serving.gateway.usage import Usage
 from serving.prices import PARTS_PER_MICRO, Rates
 from tenants.actions.tenants import create_tenant
 from tenants.actors import Actor
-from tenants.models import Tenant, UsageDay, UsageHour, UsageMinute
+from tenants.models import Tenant, UsageDay, UsageHour, UsageMinute, UsagePlatformDay, UsageWeek
 from tenants.scoping import all_tenants
 from tests.serving.gateway.test_counting import Outbox
 
@@ -100,8 +100,9 @@ def test_every_request_is_in_the_ledger_once(seed: int, tmp_path: Path, operator
         gateway.stop()
     _arrive([row for gateway in gateways for row in _reported(gateway)], draw)
     counted = {name: sum(g.counted[name] for g in gateways) for name in gateways[0].counted}
-    sums = [_sums(model) for model in (UsageMinute, UsageHour, UsageDay)]
-    assert sums[0] == sums[1] == sums[2]
+    widths = (UsageMinute, UsageHour, UsageDay, UsageWeek, UsagePlatformDay)
+    sums = [_sums(model) for model in widths]
+    assert sums == [sums[0]] * len(widths)
     assert {name: sums[0][name] for name in counted} == counted
     # What is less than a micro-unit is carried on, and dies with its process: one per account at most.
     exact = sum(g.parts for g in gateways) / PARTS_PER_MICRO
