@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,10 @@ from typing import Any, Self
 import httpx
 
 from tidegate import documents
-from tidegate.errors import Damaged, Refused
+from tidegate.errors import Refused
+from tidegate.noun import Noun
+from tidegate.people import Accounts, Invitations, Members, Organisations, Sessions
+from tidegate.trail import Audit, Webhooks
 from tidegate.transport import Transport
 
 NOT_FOUND = 404
@@ -39,7 +41,14 @@ class Tidegate:
         self.models = Models(self.transport)
         self.versions = Versions(self.transport)
         self.deployments = Deployments(self.transport)
+        self.quotas = Quotas(self.transport)
+        self.members = Members(self.transport)
+        self.invitations = Invitations(self.transport)
+        self.organisations = Organisations(self.transport)
+        self.accounts = Accounts(self.transport)
+        self.sessions = Sessions(self.transport)
         self.audit = Audit(self.transport)
+        self.webhooks = Webhooks(self.transport)
 
     def __enter__(self) -> Self:
         return self
@@ -67,10 +76,15 @@ class Tidegate:
         found: documents.Usage = self.transport.get("/usage", **query)
         return found
 
+    def forecast(self, tenant_id: str | None = None, model: str | None = None) -> dict[str, Any]:
+        """What the running month will cost."""
+        found: dict[str, Any] = self.transport.get("/usage/forecast", tenant=tenant_id, model=model)
+        return found
 
-class Noun:
-    def __init__(self, transport: Transport) -> None:
-        self._at = transport
+    def statement(self, tenant_id: str, month: str | None = None) -> dict[str, Any]:
+        """Of a month as `2026-03`; the running one by default."""
+        found: dict[str, Any] = self.transport.get(f"/tenants/{tenant_id}/statement", month=month)
+        return found
 
 
 class Tenants(Noun):
@@ -142,6 +156,26 @@ class Keys(Noun):
     def revoke(self, key_id: str) -> documents.Key:
         changed: documents.Key = self._at.post(f"/keys/{key_id}/revoke")
         return changed
+
+
+class Quotas(Noun):
+    def list(self, tenant_id: str | None = None) -> Iterator[dict[str, Any]]:
+        return self._at.rows("/quotas", tenant=tenant_id)
+
+    def standings(self, tenant_id: str) -> Iterator[dict[str, Any]]:
+        """What is used, reserved and left of each now, and when it begins anew."""
+        return self._at.rows(f"/tenants/{tenant_id}/quota-standings")
+
+    def create(self, tenant_id: str, **values: Any) -> dict[str, Any]:
+        """`resource`, `window`, `limit` in base units, `key`, `model`, `burst`, …"""
+        return self._post(f"/tenants/{tenant_id}/quotas", values)
+
+    def change(self, quota_id: str, **values: Any) -> dict[str, Any]:
+        changed: dict[str, Any] = self._at.patch(f"/quotas/{quota_id}", values)
+        return changed
+
+    def delete(self, quota_id: str) -> None:
+        self._at.delete(f"/quotas/{quota_id}")
 
 
 class Models(Noun):
@@ -259,39 +293,6 @@ class Deployments(Noun):
     def _verb(self, deployment_id: str, verb: str, body: dict[str, Any] | None) -> documents.Deployment:
         changed: documents.Deployment = self._at.post(f"/deployments/{deployment_id}/{verb}", body)
         return changed
-
-
-class Audit(Noun):
-    def events(self, **filters: Any) -> Iterator[documents.Event]:
-        """Newest first; filters `tenant`, `q`, `action`, `outcome`, `actor_id`, `target_id`, `since`, `until`."""
-        return self._at.rows("/audit", **filters)
-
-    def request_export(
-        self, *, format: str, tenant_id: str | None = None, **filters: str
-    ) -> documents.Export:
-        """A file of the events that match, of one tenant or of the platform; it is written in the background."""
-        body = {"format": format, "tenant": tenant_id, **filters}
-        made: documents.Export = self._at.post("/audit-exports", body)
-        return made
-
-    def export(self, export_id: str) -> documents.Export:
-        """How far it is: `state` becomes `done` or `failed`."""
-        found: documents.Export = self._at.get(f"/audit-exports/{export_id}")
-        return found
-
-    def download(self, export: documents.Export, to: Path) -> None:
-        """Fetch a finished file, going on with what came before, and compare it with its digest.
-
-        Raises `Damaged` for another content; the file is removed then.
-        """
-        part = to.with_name(f"{to.name}.{export['id']}.part")
-        self._at.download(f"/audit-exports/{export['id']}/content", part)
-        with part.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != export["sha256"]:
-            part.unlink()
-            raise Damaged(f"{to} is not what the console wrote: its SHA-256 is {digest}.")
-        part.replace(to)
 
 
 def _there(found: Any, kind: str, name: str) -> Any:

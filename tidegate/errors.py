@@ -40,7 +40,9 @@ class Refused(TidegateError):
     def of(cls, status: int, body: Any) -> Refused:
         """Whatever the body is: a proxy between may answer with a page of its own."""
         said = body if isinstance(body, Mapping) else {}
-        errors = {str(e.get("pointer", "")): str(e.get("detail", "")) for e in said.get("errors", [])}
+        listed = said.get("errors")
+        rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
+        errors = {str(row.get("pointer", "")): str(row.get("detail", "")) for row in rows}
         detail = str(said.get("detail", f"The console answered {status}."))
         return cls(status, str(said.get("code", "")), detail, errors, str(said.get("request_id", "")))
 

@@ -61,8 +61,8 @@ class Transport:
     def patch(self, path: str, body: Json, *, if_match: str | None = None, **query: Any) -> Any:
         return self.ask("PATCH", path, body, headers=_condition(if_match), query=query)
 
-    def put(self, path: str, body: Json) -> Any:
-        return self.ask("PUT", path, body)
+    def put(self, path: str, body: Json | None = None, **query: Any) -> Any:
+        return self.ask("PUT", path, body, query=query)
 
     def delete(self, path: str, *, if_match: str | None = None) -> None:
         self.ask("DELETE", path, headers=_condition(if_match))

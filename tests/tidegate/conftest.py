@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
+from django.core.cache import cache
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 
-from tests.console.conftest import world
+from tests.console.conftest import World, world
+from tests.tidegate.terminal import Terminal
+from tidegate import Tidegate
+from tidegate.cli import asking, signin
 
 __all__ = ["console", "world"]
+PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
@@ -23,3 +30,21 @@ def console() -> Iterator[httpx.WSGITransport]:
     yield httpx.WSGITransport(app=WSGIHandler())
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: httpx.WSGITransport) -> Terminal:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(asking, "Tidegate", functools.partial(Tidegate, http=console))
+    monkeypatch.setattr(signin, "sign_in", functools.partial(signin.sign_in, http=console))
+    cache.clear()
+    return Terminal()
+
+
+@pytest.fixture
+def operator(world: World, terminal: Terminal) -> Terminal:
+    user = world.cast.users["operator"]
+    user.set_password(PASSWORD)
+    user.save()
+    terminal.run("login", "--user", "operator", "--password", PASSWORD)
+    return terminal

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import stat
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from django.core.cache import cache
 from django.utils import timezone
-from typer.testing import CliRunner
 
 from tenants.models import AuditExport
 from tenants.scoping import all_tenants
@@ -21,46 +17,8 @@ from tenants.trail.exports import run_export
 from tests.console.api.asking import token_of
 from tests.console.conftest import World
 from tests.tenants.conftest import last_event
-from tidegate import Tidegate
-from tidegate.cli import main as cli
-from tidegate.cli import signin
-
-PASSWORD = "correct horse battery"
-
-
-class Terminal:
-    """Types commands; what refuses fails the test, unless it is expected to."""
-
-    def __init__(self) -> None:
-        self.key: str | None = None
-        self._runner = CliRunner()
-
-    def run(self, *words: str, ok: bool = True) -> str:
-        environment = {"TIDEGATE_API_KEY": self.key}
-        result = self._runner.invoke(cli.app, words, env=environment)
-        assert (result.exception is None) == ok, (result.output, result.exception)
-        return result.output
-
-    def json(self, *words: str) -> list[dict]:
-        return [json.loads(line) for line in self.run("--json", *words).splitlines()]
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: httpx.WSGITransport) -> Terminal:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(cli, "Tidegate", functools.partial(Tidegate, http=console))
-    monkeypatch.setattr(signin, "sign_in", functools.partial(signin.sign_in, http=console))
-    cache.clear()
-    return Terminal()
-
-
-@pytest.fixture
-def operator(world: World, terminal: Terminal) -> Terminal:
-    user = world.cast.users["operator"]
-    user.set_password(PASSWORD)
-    user.save()
-    terminal.run("login", "--user", "operator", "--password", PASSWORD)
-    return terminal
+from tests.tidegate.terminal import Terminal
+from tidegate.cli import audit, signin
 
 
 def test_a_session_lies_in_a_file_of_its_owner_alone(operator: Terminal) -> None:
@@ -128,7 +86,7 @@ def test_a_key_reads_usage_and_exports_the_trail_of_its_tenant(
     world: World, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.STATE_DIR = tmp_path
-    monkeypatch.setattr(cli.time, "sleep", lambda _: run_export(left_export(), timezone.now()))
+    monkeypatch.setattr(audit.time, "sleep", lambda _: run_export(left_export(), timezone.now()))
     terminal.key = token_of(world, "usage:read", "audit:export")
     assert terminal.run("usage", "--by", "day,tenant").startswith("day  tenant name  requests")
     assert "key.created" in terminal.run("audit", "events", "--action", "key.created")
@@ -144,14 +102,3 @@ def test_a_key_reads_usage_and_exports_the_trail_of_its_tenant(
 def left_export() -> str:
     with all_tenants("a test writes what was asked for"):
         return str(AuditExport.objects.get(state="pending").pk)
-
-
-def test_refusals_are_told_in_the_consoles_words(
-    world: World, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TIDEGATE_API_KEY", token_of(world, "manage:read"))
-    monkeypatch.setattr("sys.argv", ["tidegate", "tenants", "create", "initech", "Initech"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 1
-    assert "manage tenants" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def sign_in(
         except httpx.TransportError as error:
             raise Unreachable(f"{url} does not answer: {error}") from error
         if browser.get("/api/v1/me").status_code != httpx.codes.OK:
-            raise Refused(401, "not_signed_in", "The console did not sign you in.", {}, "")
+            raise Refused(401, "sign_in_failed", "The console did not sign you in.", {}, "")
         return {name: browser.cookies[name] for name in (_SESSION, _CSRF)}
 
 
