@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from django.db.models import QuerySet
 
 from tenants.actors import Actor
-from tenants.errors import NotAllowed, NotFound
+from tenants.errors import Invalid, NotAllowed, NotFound
 from tenants.logins import find_account
 from tenants.models import ApiKey, Membership, Tenant, User
 from tenants.organisations import Organisation
@@ -67,9 +67,24 @@ def access_member(actor: Actor, membership_id: str, right: Right = Right.VIEW) -
 
 
 def access_account(actor: Actor, tenant_id: str, login: str) -> User:
-    """The active account with this user name or e-mail, for someone who may add it to the tenant."""
+    """The active account with this user name or e-mail, for someone who may add it to the tenant.
+
+    Raises `Invalid` in the same words for one that is not there and for one the actor has never met: whoever
+    could try names here would learn who has an account. Strangers are invited by their address.
+    """
     require(actor, Right.MANAGE_MEMBERS, tenant_id)
-    return _active_account(login)
+    user = find_account(login)
+    is_known = actor.sees_platform or _share_a_tenant(actor, user)
+    if user is None or not user.is_active or not is_known:
+        raise Invalid({"login": "No account that you know has this name. Invite them by their address."})
+    return user
+
+
+def _share_a_tenant(actor: Actor, user: User | None) -> bool:
+    """Asked of the database whether there is such an account or not, so that the time tells nothing."""
+    with all_tenants("who is met in one tenant may be added to another"):
+        user_id = 0 if user is None else user.pk
+        return Membership.objects.filter(user_id=user_id, tenant_id__in=actor.tenant_ids).exists()
 
 
 def access_person(actor: Actor, login: str) -> User:

@@ -15,8 +15,7 @@ from console.api.views import ApiView
 from tenants.access import access_account, access_member, access_tenant
 from tenants.actions.members import add_member, change_role, remove_member
 from tenants.actions.tenants import lock_tenant
-from tenants.errors import Invalid, NotFound
-from tenants.models import Membership, User
+from tenants.models import Membership
 from tenants.roles import Right, Role
 
 
@@ -57,18 +56,12 @@ class Members(ApiView):
         """Give an account a role in the tenant."""
         tenant = access_tenant(self.actor, tenant_id, Right.MANAGE_MEMBERS)
         values = self.read(MemberBody)
-        user = self._account(tenant.pk, values["login"])
+        user = access_account(self.actor, tenant.pk, values["login"])
 
         def act() -> Membership:
             return add_member(by=self.actor, tenant=tenant, user=user, role=values["role"])
 
         return self.make(act, MemberDocument, lambda member: reverse("api_member", args=[member.pk]))
-
-    def _account(self, tenant_id: str, login: str) -> User:
-        try:
-            return access_account(self.actor, tenant_id, login)
-        except NotFound:
-            raise Invalid({"login": "No such account."}) from None
 
 
 class OneMember(ApiView):

@@ -45,7 +45,7 @@ class MemberForm(RoleForm):
     login = forms.CharField(
         label=gettext_lazy("User name or e-mail"),
         max_length=254,
-        help_text=gettext_lazy("The account must exist. Operators make accounts."),
+        help_text=gettext_lazy("Somebody you share a tenant with. Invite everybody else."),
     )
     field_order = ("login", "role")
 

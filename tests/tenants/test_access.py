@@ -10,7 +10,7 @@ import pytest
 from tenants import access
 from tenants.actions.keys import create_key
 from tenants.actors import Actor
-from tenants.errors import NotAllowed, NotFound
+from tenants.errors import Invalid, NotAllowed, NotFound
 from tenants.models import ApiKey
 from tenants.roles import Right
 from tenants.scoping import ScopeError, current_scope
@@ -60,13 +60,13 @@ def test_each_sees_their_own_tenants_only(team: Cast) -> None:
 
 
 def test_accounts_are_found_by_those_who_may_add_them(team: Cast) -> None:
-    found = access.access_account(team.actor("admin"), team.tenant.pk, "NOBODY")
+    found = access.access_account(team.actor("operator"), team.tenant.pk, "NOBODY")
     assert found == team.users["nobody"]
     assert (
         access.access_account(team.actor("admin"), team.tenant.pk, "viewer@EXAMPLE.org").username == "viewer"
     )
-    for login in ("", "no-such"):
-        with pytest.raises(NotFound):
+    for login in ("", "no-such", "nobody", "stranger@example.org"):  # who is there sounds like who is not
+        with pytest.raises(Invalid, match="No account that you know"):
             access.access_account(team.actor("admin"), team.tenant.pk, login)
     with pytest.raises(NotAllowed):
         access.access_account(team.actor("viewer"), team.tenant.pk, "nobody")

@@ -103,7 +103,7 @@ def test_wrong_queries_are_refused(operator: Client, query: str) -> None:
 
 def test_a_member_is_added_changed_and_removed(world: World, owner: Client) -> None:
     body = {"login": "nobody", "role": "viewer"}
-    made = ask(owner, "POST", f"/tenants/{world.cast.tenant.pk}/members", body)
+    made = ask(world.client("operator"), "POST", f"/tenants/{world.cast.tenant.pk}/members", body)
     assert (made.status_code, made.json()["user"]["username"]) == (201, "nobody")
     address = made["location"]
     assert ask(owner, "PATCH", address, {"role": "auditor"}).json()["role"] == "auditor"
@@ -115,7 +115,16 @@ def test_an_unknown_login_is_a_wrong_field_and_a_second_role_too(world: World, o
     address = f"/tenants/{world.cast.tenant.pk}/members"
     assert pointers(ask(owner, "POST", address, {"login": "who", "role": "viewer"})) == ["/login"]
     assert ask(owner, "POST", address, {"login": "viewer", "role": "viewer"}).status_code == 422
-    assert pointers(ask(owner, "POST", address, {"login": "nobody", "role": "king"})) == ["/role"]
+    assert pointers(ask(owner, "POST", address, {"login": "viewer", "role": "king"})) == ["/role"]
+
+
+def test_who_has_an_account_is_told_to_nobody_who_never_met_them(world: World, owner: Client) -> None:
+    address = f"/tenants/{world.cast.tenant.pk}/members"
+    there, not_there = (
+        ask(owner, "POST", address, {"login": login, "role": "viewer"}) for login in ("nobody", "who")
+    )
+    assert there.status_code == not_there.status_code == 422
+    assert there.json() | {"request_id": ""} == not_there.json() | {"request_id": ""}
 
 
 def test_the_last_owner_stays(world: World, owner: Client) -> None:
