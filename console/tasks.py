@@ -12,6 +12,7 @@ from console.celery import app
 from console.sessions import drop_ended
 from serving.control import expiry
 from serving.control.task_outbox import TaskOutbox, dispatch_due
+from tenants.ending import warn_of_ending_keys
 from tenants.trail import checkpoints, exports, syslog, verifications
 from tenants.trail.archives import step
 from tenants.trail.webhooks import delivery
@@ -24,8 +25,9 @@ def dispatch() -> int:
 
 
 @shared_task
-def expire_keys() -> int:
-    return expiry.expire_keys(timezone.now())
+def expire_keys() -> dict[str, int]:
+    now = timezone.now()
+    return {"expired": expiry.expire_keys(now), "warned": warn_of_ending_keys(now)}
 
 
 @shared_task

@@ -207,6 +207,8 @@ class ApiKey(models.Model):
     first_id = models.CharField(max_length=16, blank=True, editable=False)
     """Of a key that another was rolled to: the first of them."""
     expires_at = models.DateTimeField(null=True, blank=True)
+    warned_of = models.DateTimeField(null=True, blank=True, editable=False)
+    """The expiry that the trail was warned of."""
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     """Start of the last minute in which usage was reported."""

@@ -9,10 +9,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tenants.actions.keys import create_key, roll_key
+from tenants.ending import warn_of_ending_keys
 from tenants.models import ApiKey
 from tests.console.api.asking import ask
 from tests.console.conftest import World
-from tests.tenants.conftest import SYSTEM
+from tests.tenants.conftest import SYSTEM, last_event
 
 
 @pytest.fixture
@@ -42,3 +43,14 @@ def test_the_tenants_page_lists_them_alone_when_asked(world: World, ending: ApiK
 def test_the_api_lists_them_alone_when_asked(world: World, ending: ApiKey) -> None:
     found = ask(world.client("owner"), "GET", "/keys?ending=true").json()["data"]
     assert [key["id"] for key in found] == [ending.pk]
+
+
+def test_the_trail_is_warned_once_of_each_end(world: World, ending: ApiKey) -> None:
+    now = timezone.now()
+    assert warn_of_ending_keys(now - timedelta(days=12)) == 0  # there is time yet
+    assert (warn_of_ending_keys(now), warn_of_ending_keys(now)) == (1, 0)
+    event = last_event()
+    assert (event.action, event.target_id) == ("key.expires_soon", ending.pk)
+    assert event.tenant_id == world.cast.tenant.pk
+    roll_key(by=SYSTEM, key=ending, overlap=timedelta(hours=1))  # ends even sooner, and on purpose
+    assert warn_of_ending_keys(now) == 0
