@@ -19,6 +19,7 @@ from django.conf import settings
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from console.live.audience import READY_TENANTS, Audience
 from console.live.names import NameBook
 from console.live.topics import HISTORY_FRAMES, HISTORY_TTL_S, Scope, encode_second
 from serving.telemetry.collector import Collector
@@ -40,6 +41,7 @@ class LivePublisher:
         self._url = valkey_url
         self._collector = Collector()
         self._names = NameBook()
+        self._audience = Audience()
         self._frames: deque[tuple[LiveFrame, float]] = deque(maxlen=MAX_WAITING_FRAMES)
         self._epoch = int(time.time() * 1000)
         self._seq = 0
@@ -75,9 +77,10 @@ class LivePublisher:
         while self._frames:
             frame, received_at = self._frames.popleft()
             self._collector.add(frame, received_at)
-        seconds = self._collector.step(now)
         names = self._names.read(now)
-        scopes = [Scope(), *(Scope(tenant_id) for tenant_id in names.tenants)]
+        tenants = self._audience.among(names.tenants, now)
+        seconds = self._collector.step(now, tenants)
+        scopes = [Scope(), *map(Scope, tenants)]
         messages: Messages = []
         for second in seconds:
             self._seq += 1
@@ -85,15 +88,16 @@ class LivePublisher:
                 (s, encode_second(second, epoch=self._epoch, seq=self._seq, scope=s, names=names))
                 for s in scopes
             ]
-        self._send(messages)
+        is_asking = len(names.tenants) > READY_TENANTS
+        self._send(messages, list(names.tenants) if is_asking else [], now)
 
-    def _send(self, messages: Messages) -> None:
+    def _send(self, messages: Messages, asked: list[str], now: float) -> None:
         if not messages:
             return
         if self._sending is not None and not self._sending.done():
             log.warning("live.seconds_dropped", reason="the previous second is still being sent")
             return
-        self._sending = asyncio.run_coroutine_threadsafe(self._publish(messages), self._loop)
+        self._sending = asyncio.run_coroutine_threadsafe(self._publish(messages, asked, now), self._loop)
 
     # ------------------------------------------------------------ on the loop's thread
 
@@ -134,7 +138,7 @@ class LivePublisher:
         except msgspec.DecodeError as error:
             log.warning("live.frame_refused", error=str(error))
 
-    async def _publish(self, messages: Messages) -> None:
+    async def _publish(self, messages: Messages, asked: list[str], now: float) -> None:
         layer = get_channel_layer()
         try:
             async with self._client.pipeline(transaction=False) as pipe:
@@ -145,5 +149,7 @@ class LivePublisher:
                 await pipe.execute()
             for scope, text in messages:
                 await layer.group_send(scope.group, {"type": "live.frame", "text": text})
+            if asked:
+                await self._audience.ask(self._client, asked, now)
         except (RedisError, OSError) as error:
             log.warning("live.second_unsent", error=str(error))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from serving.telemetry.collector import LiveRow, LiveSecond, ReplicaRow
+from serving.telemetry.live import LiveRow, LiveSecond, ReplicaRow
 
 HISTORY_FRAMES = 300
 HISTORY_TTL_S = 900

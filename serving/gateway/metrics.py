@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from serving.contract import SlaClass
 from serving.prices import PARTS_PER_MICRO
-from serving.telemetry.frames import STAGES, STREAM_STAGES, Series
+from serving.telemetry.frames import STAGES, STREAM_STAGES, Series, slots_of
 from serving.telemetry.histogram import Histogram
 from serving.wire import Stages
 
@@ -189,11 +189,8 @@ class SeriesRecorder:
             device_us=window.device_us,
             cost_micro=window.cost_micro,
             shared=window.shared,
-            batch_rows=window.batch_rows.counts,
-            batch_rows_sum=window.batch_rows.sum,
             closes=window.closes,
-            stages={name: stage.counts for name, stage in window.named_stages()},
-            stage_sums={name: stage.sum for name, stage in window.named_stages()},
+            slots=slots_of((*window.named_stages(), ("batch_rows", window.batch_rows))),
             pending=self.pending,
             executed_us=window.executed_us,
             predicted_us=window.predicted_us,

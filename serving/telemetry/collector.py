@@ -6,21 +6,21 @@ slide over the last `WINDOW_S` seconds. The order in which frames arrive, and ho
 processes, changes nothing. A second no gateway covered is marked, never reported as zero.
 
 What was counted goes to `windows` besides, where longer spans are summed; what is too late for them is counted.
+A frame is taken in without merging it: sums slide only for the series that a picture shows.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-import msgspec
+from heapq import nlargest
 
 from serving.contract import SlaClass
-from serving.telemetry.frames import LiveFrame, ReplicaGauge, Series
-from serving.telemetry.tally import Rates, Tally, significant
+from serving.telemetry.frames import LiveFrame, Series
+from serving.telemetry.live import Gauge, LiveKey, LiveRow, LiveSecond, replica_of, rest_of, row_of
+from serving.telemetry.tally import Rates, Tally
 from serving.telemetry.windows import RecentWindows, SeriesKey, Slice
 
 WINDOW_S = 10
@@ -33,82 +33,38 @@ MAX_CATCH_UP_S = 5
 """After a stall only the newest seconds are closed; the jump is a gap in the charts."""
 MAX_SKEW_S = 30.0
 SEEN_SEQUENCES = 128
+MAX_GROUPS = 300
+"""Tenant × model pairs in a picture, besides those of tenants that somebody watches."""
+RANK_S = 5
+"""How often it is asked anew which are the busiest. Until there are too many, nothing is."""
 _CLASSES: tuple[SlaClass, ...] = ("interactive", "standard", "batch")
 
-
-class LiveKey(NamedTuple):
-    """A live series: its endpoints are one."""
-
-    tenant_id: str
-    model: str
-    version_id: str
-    sla_class: SlaClass
+Pair = tuple[str, str]
+"""Tenant id, model."""
 
 
-class LiveRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One series in one second. Rates are per second; times in ms; shares 0–1; None where nothing was."""
+@dataclass(slots=True, eq=False)
+class _Live:
+    """One live series."""
 
-    tenant_id: str
-    model: str
-    version_id: str
-    sla_class: SlaClass
-    target_ms: float
-    rps: float
-    failed: dict[str, float] = {}
-    rows_s: float = 0.0
-    tokens_s: float = 0.0
-    device_ms_s: float = 0.0
-    cost_micro_s: float = 0.0
-    pending: int = 0
-    kept: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-    batch: float | None = None
-    shared: float | None = None
-    stages: dict[str, float] = {}
-    stages_p95: dict[str, float] = {}
-    closes: dict[str, float] = {}
-    parts: list[LiveRow] = []
-    """The versions and classes behind a row, when there is more than one."""
-
-
-class ReplicaRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One replica now. `busy` is the share of its device's time it used."""
-
-    replica_id: str
-    model: str
-    version_id: str
-    queued: int
-    running: int
-    busy: float
-    batches_s: float
-    rows_s: float
-    tokens_s: float
-    cost_error: float | None = None
-    """Relative error of predicted execution times, 95th percentile."""
-    efficiency: float | None = None
-    """Real tokens ÷ executed tokens: what padding leaves."""
-    memory_bytes: int = 0
-
-
-class LiveSecond(msgspec.Struct, kw_only=True):
-    at: int
-    """Unix seconds of its start."""
-    covered: bool
-    """Whether any gateway's frames cover this second."""
-    rows: list[LiveRow]
-    replicas: list[ReplicaRow]
-
-
-@dataclass(slots=True)
-class _SeriesState:
-    seconds: dict[int, Tally] = field(default_factory=dict)
-    rates: dict[int, Rates] = field(default_factory=dict)
-    window: Tally = field(default_factory=Tally)
+    key: LiveKey
+    window: Tally | None = None
+    """The last `WINDOW_S` closed seconds, while a picture shows the series."""
+    rates: Rates = field(default_factory=Rates)
+    """Of the second that was pictured last."""
+    weight: float = 0.0
+    """Requests lately, halved each `RANK_S`."""
     target_us: int = 0
     target_at: float = 0.0
     last_active_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Second:
+    """What frames said of one second. A tally belongs to the second in the middle of its frame, whole."""
+
+    counted: list[tuple[_Live, Tally]] = field(default_factory=list)
+    shares: list[tuple[_Live, Series, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -116,24 +72,22 @@ class _ProcessState:
     seen: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=SEEN_SEQUENCES))
     covered: dict[int, float] = field(default_factory=dict)
     gauges_at: tuple[int, float] = (-1, 0.0)
-    pending: dict[LiveKey, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Gauge:
-    row: ReplicaGauge
-    at: float
-    window_s: float
+    pending: list[tuple[LiveKey, int]] = field(default_factory=list)
 
 
 class Collector:
     """Feed it with `add`, ask it with `step`. Memory is bounded by series × `WINDOW_S`."""
 
     def __init__(self) -> None:
-        self._series: dict[LiveKey, _SeriesState] = {}
+        self._known: dict[SeriesKey, tuple[SeriesKey, _Live]] = {}
+        self._live: dict[LiveKey, _Live] = {}
+        self._pairs: dict[str, dict[str, list[_Live]]] = {}
+        """Tenant → model → its series."""
+        self._seconds: dict[int, _Second] = {}
         self._processes: dict[str, _ProcessState] = {}
-        self._gauges: dict[str, _Gauge] = {}
+        self._gauges: dict[str, Gauge] = {}
         self._closed: int | None = None
+        self._busiest: frozenset[Pair] = frozenset()
         self.windows = RecentWindows()
         self.late_series = 0
         """Series of frames that came too late for their slice. Charts show less than was; bills do not."""
@@ -152,8 +106,11 @@ class Collector:
         self._add_series(process, frame, at)
         self._add_gauges(frame, at)
 
-    def step(self, now: float) -> list[LiveSecond]:
-        """Close every second that ended `LAG_S` ago, oldest first."""
+    def step(self, now: float, watched: Collection[str] | None = None) -> list[LiveSecond]:
+        """Close every second that ended `LAG_S` ago, oldest first.
+
+        With `watched` a picture is bounded: it holds every row of these tenants, and the busiest of the others.
+        """
         newest = math.floor(now - 1 - LAG_S)
         if self._closed is None:
             self._start(newest)
@@ -164,8 +121,7 @@ class Collector:
         out = []
         while self._closed < newest:
             self._slide(self._closed + 1)
-            out.append(self._picture(self._closed))
-        self._forget()
+            out.append(self._picture(self._closed, watched))
         return out
 
     def take_slices(self) -> list[Slice]:
@@ -176,132 +132,222 @@ class Collector:
     def _start(self, newest: int) -> None:
         """Begin with the window that was already received; what is older never counts."""
         first = newest - WINDOW_S
-        for state in self._series.values():
-            state.seconds = {s: tally for s, tally in state.seconds.items() if s >= first}
+        for second in [second for second in self._seconds if second < first]:
+            del self._seconds[second]
         for second in range(first, newest):
             self._slide(second)
 
+    # ------------------------------------------------------------ taking in
+
     def _add_series(self, process: _ProcessState, frame: LiveFrame, at: float) -> None:
-        shares = _shares(at, frame.window_s)
-        if frame.series or not frame.replicas:
-            for second, share in shares.items():
+        shares = [(self._second(s).shares, share) for s, share in self._open_shares(process, frame, at)]
+        if is_newest := (frame.epoch, at) >= process.gauges_at:
+            process.gauges_at, process.pending = (frame.epoch, at), []
+        middle = math.floor(at - frame.window_s / 2)
+        counted = self._second(middle).counted
+        is_in_window = self._closed is not None and middle <= self._closed
+        known = self._known
+        for series in frame.series:
+            # A plain tuple finds what is known as well, and costs less than a named one.
+            label = (series.tenant_id, series.model, series.version_id, series.endpoint, series.sla_class)
+            key, live = known.get(label) or self._meet(SeriesKey(*label))  # type: ignore[call-overload]
+            _note(live, series, at)
+            for second, share in shares:
+                second.append((live, series, share))
+            tally = Tally.of(series)
+            counted.append((live, tally))
+            if is_in_window and live.window is not None:
+                live.window.add(tally)
+            if not self.windows.add(middle, key, tally):
+                self.late_series += 1
+            if is_newest and series.pending:
+                process.pending.append((live.key, series.pending))
+
+    def _meet(self, key: SeriesKey) -> tuple[SeriesKey, _Live]:
+        live_key = LiveKey(key.tenant_id, key.model, key.version_id, key.sla_class)
+        live = self._live.get(live_key)
+        if live is None:
+            live = self._live[live_key] = _Live(live_key)
+            self._pairs.setdefault(key.tenant_id, {}).setdefault(key.model, []).append(live)
+        self._known[key] = (key, live)
+        return key, live
+
+    def _open_shares(
+        self, process: _ProcessState, frame: LiveFrame, at: float
+    ) -> Iterator[tuple[int, float]]:
+        """Seconds not closed yet that the frame covers, each with its share of it."""
+        for second, share in _shares(at, frame.window_s).items():
+            if frame.series or not frame.replicas:
                 covered = process.covered.get(second, 0.0)
                 process.covered[second] = covered + share * frame.window_s
-        is_newest = (frame.epoch, at) >= process.gauges_at
-        if is_newest:
-            process.gauges_at, process.pending = (frame.epoch, at), {}
-        middle = math.floor(at - frame.window_s / 2)
-        for series in frame.series:
-            key = LiveKey(series.tenant_id, series.model, series.version_id, series.sla_class)
-            state = self._series.setdefault(key, _SeriesState())
-            if (at, series.target_us) > (state.target_at, state.target_us):
-                state.target_at, state.target_us = at, series.target_us
-            if series.answered or series.failed or series.pending:
-                state.last_active_at = max(state.last_active_at, at)
-            for second, share in shares.items():
-                state.rates.setdefault(second, Rates()).add_share(series, share)
-            tally = Tally.of(series)
-            self._count(state, middle, tally)
-            if not self.windows.add(middle, _series_key(series), tally):
-                self.late_series += 1
-            if is_newest:
-                process.pending[key] = process.pending.get(key, 0) + series.pending
+            if self._closed is None or second > self._closed:
+                yield second, share
 
-    def _count(self, state: _SeriesState, second: int, tally: Tally) -> None:
-        if self._closed is not None and second <= self._closed - WINDOW_S:
-            return
-        state.seconds.setdefault(second, Tally()).add(tally)
-        if self._closed is not None and second <= self._closed:
-            state.window.add(tally)
+    def _second(self, second: int) -> _Second:
+        found = self._seconds.get(second)
+        if found is None:
+            found = self._seconds[second] = _Second()
+        return found
 
     def _add_gauges(self, frame: LiveFrame, at: float) -> None:
         for gauge in frame.replicas:
             held = self._gauges.get(gauge.replica_id)
             if held is None or (gauge.epoch, at) > (held.row.epoch, held.at):
-                self._gauges[gauge.replica_id] = _Gauge(gauge, at, frame.window_s)
+                self._gauges[gauge.replica_id] = Gauge(gauge, at, frame.window_s)
+
+    # ------------------------------------------------------------ time goes on
 
     def _slide(self, second: int) -> None:
         self._closed = second
-        for state in self._series.values():
-            if (entered := state.seconds.get(second)) is not None:
-                state.window.add(entered)
-            if (left := state.seconds.pop(second - WINDOW_S, None)) is not None:
-                state.window.add(left, -1)
-            _drop_until(state.rates, second - WINDOW_S)
+        if (entered := self._seconds.get(second)) is not None:
+            _slide_windows(entered.counted, 1)
+        if (left := self._seconds.pop(second - WINDOW_S, None)) is not None:
+            _slide_windows(left.counted, -1)
         if self._is_covered(second):
             self.windows.cover(second)
         self._slices += self.windows.advance(second)
         for process in self._processes.values():
-            _drop_until(process.covered, second - WINDOW_S)
+            for old in [s for s in process.covered if s <= second - WINDOW_S]:
+                del process.covered[old]
+        if second % RANK_S == 0:
+            self._forget(second)
+            self._rank()
 
     def _is_covered(self, second: int) -> bool:
         return any(p.covered.get(second, 0.0) >= 0.5 for p in self._processes.values())
 
-    def _picture(self, second: int) -> LiveSecond:
+    def _rank(self) -> None:
+        weights: dict[Pair, float] = {}
+        for key, live in self._live.items():
+            pair = (key.tenant_id, key.model)
+            weights[pair] = weights.get(pair, 0.0) + live.weight
+            live.weight /= 2
+        if len(weights) <= MAX_GROUPS:
+            self._busiest = frozenset(weights)
+        else:
+            self._busiest = frozenset(nlargest(MAX_GROUPS, weights, key=lambda pair: (weights[pair], pair)))
+
+    def _forget(self, second: int) -> None:
+        """Drop what has been silent: series after `IDLE_S`, processes and gauges sooner."""
+        idle = {key for key, live in self._live.items() if live.last_active_at < second - IDLE_S}
+        if idle:
+            self._live = {key: live for key, live in self._live.items() if key not in idle}
+            self._known = {key: held for key, held in self._known.items() if held[1].key not in idle}
+            self._pairs = {}
+            for key, live in self._live.items():
+                self._pairs.setdefault(key.tenant_id, {}).setdefault(key.model, []).append(live)
+        silent = [p for p, s in self._processes.items() if s.gauges_at[1] < second - MAX_SKEW_S]
+        for name in silent:
+            del self._processes[name]
+        for replica_id in [r for r, g in self._gauges.items() if g.at < second - MAX_SKEW_S]:
+            del self._gauges[replica_id]
+
+    # ------------------------------------------------------------ the picture
+
+    def _picture(self, second: int, watched: Collection[str] | None) -> LiveSecond:
         covered = self._is_covered(second)
         present = second + 1 - PRESENT_S
         return LiveSecond(
             at=second,
             covered=covered,
-            rows=self._rows(second, present) if covered else [],
-            replicas=[_replica(g) for _, g in sorted(self._gauges.items()) if g.at > present],
+            rows=self._rows(second, present, watched) if covered else [],
+            replicas=[replica_of(g) for _, g in sorted(self._gauges.items()) if g.at > present],
         )
 
-    def _rows(self, second: int, present: float) -> list[LiveRow]:
+    def _rows(self, second: int, present: float, watched: Collection[str] | None) -> list[LiveRow]:
         pending = self._pending_since(present)
-        groups: dict[tuple[str, str], list[LiveKey]] = {}
-        for key in sorted(self._series):
-            groups.setdefault((key.tenant_id, key.model), []).append(key)
-        return [self._group_row(keys, second, pending) for keys in groups.values()]
+        shown = sorted(self._shown(watched))
+        self._follow({live.key for tenant_id, model in shown for live in self._pairs[tenant_id][model]})
+        rest = self._rate(second)
+        rows = [self._pair_row(self._pairs[tenant_id][model], pending) for tenant_id, model in shown]
+        if len(shown) < sum(map(len, self._pairs.values())):
+            rows.append(rest_of(rest))
+        return rows
 
-    def _group_row(self, keys: list[LiveKey], second: int, pending: dict[LiveKey, int]) -> LiveRow:
-        states = [self._series[key] for key in keys]
-        if len(keys) == 1:
-            rates = states[0].rates.get(second, Rates())
-            return _row(keys[0], states[0].target_us, rates, states[0].window, pending.get(keys[0], 0))
+    def _rate(self, second: int) -> Rates:
+        """Rates of the series shown, which have windows; returns those of the rest together."""
+        rest = Rates()
+        for live, series, share in self._second(second).shares:
+            (rest if live.window is None else live.rates).add_share(series, share)
+        return rest
+
+    def _shown(self, watched: Collection[str] | None) -> set[Pair]:
+        every = ((tenant_id, model) for tenant_id, models in self._pairs.items() for model in models)
+        if watched is None or sum(map(len, self._pairs.values())) <= MAX_GROUPS:
+            return set(every)
+        own = {(tenant_id, model) for tenant_id in watched for model in self._pairs.get(tenant_id, ())}
+        return own | {pair for pair in self._busiest if pair[1] in self._pairs.get(pair[0], ())}
+
+    def _follow(self, shown: set[LiveKey]) -> None:
+        """Have a window of each series shown, and of no other."""
+        new = set()
+        for key, live in self._live.items():
+            if key not in shown:
+                live.window = None
+                continue
+            live.rates = Rates()
+            if live.window is None:
+                live.window = Tally()
+                new.add(key)
+        if new:
+            self._fill(new)
+
+    def _fill(self, new: set[LiveKey]) -> None:
+        assert self._closed is not None
+        for second in range(self._closed - WINDOW_S + 1, self._closed + 1):
+            if (found := self._seconds.get(second)) is not None:
+                _slide_windows([(live, tally) for live, tally in found.counted if live.key in new], 1)
+
+    def _pair_row(self, lives: list[_Live], pending: dict[LiveKey, int]) -> LiveRow:
+        """A row of a tenant and model; with several versions or classes, their sum and themselves as parts."""
+        if len(lives) == 1:
+            return _row(lives[0], pending)
         window, rates = Tally(), Rates()
-        for state in states:
-            window.add(state.window)
-            rates.add_share(state.rates.get(second, Rates()), 1.0)
-        first = max(range(len(keys)), key=lambda i: self._prominence(keys[i]))
-        row = _row(keys[first], states[first].target_us, rates, window, sum(pending.get(k, 0) for k in keys))
-        row.parts = [self._group_row([key], second, pending) for key in keys]
+        for live in lives:
+            window.add(live.window or _NOTHING)
+            rates.add_share(live.rates, 1.0)
+        lives = sorted(lives, key=lambda live: live.key)
+        first = max(lives, key=_prominence)
+        row = row_of(first.key, first.target_us, rates, window, sum(pending.get(o.key, 0) for o in lives))
+        row.parts = [_row(live, pending) for live in lives]
         return row
-
-    def _prominence(self, key: LiveKey) -> tuple[int, int, int]:
-        """The row shows the class and target of what answers most; when idle, of the higher class, so that
-        one request which lowered its own class does not rename the promise."""
-        state = self._series[key]
-        return state.window.answered, -state.target_us, -_CLASSES.index(key.sla_class)
 
     def _pending_since(self, present: float) -> dict[LiveKey, int]:
         out: dict[LiveKey, int] = {}
         for process in self._processes.values():
             if process.gauges_at[1] > present:
-                for key, count in process.pending.items():
+                for key, count in process.pending:
                     out[key] = out.get(key, 0) + count
         return out
 
-    def _forget(self) -> None:
-        """Drop what has been silent: series after `IDLE_S`, processes and gauges sooner."""
-        closed = self._closed or 0
-        idle = [k for k, s in self._series.items() if s.last_active_at < closed - IDLE_S and not s.seconds]
-        for key in idle:
-            del self._series[key]
-        silent = [p for p, s in self._processes.items() if s.gauges_at[1] < closed - MAX_SKEW_S]
-        for name in silent:
-            del self._processes[name]
-        for replica_id in [r for r, g in self._gauges.items() if g.at < closed - MAX_SKEW_S]:
-            del self._gauges[replica_id]
+
+_NOTHING = Tally()
 
 
-def _series_key(series: Series) -> SeriesKey:
-    return SeriesKey(series.tenant_id, series.model, series.version_id, series.endpoint, series.sla_class)
+def _note(live: _Live, series: Series, at: float) -> None:
+    if at > live.target_at or (at == live.target_at and series.target_us > live.target_us):
+        live.target_at, live.target_us = at, series.target_us
+    if series.answered or series.failed or series.pending:
+        if at > live.last_active_at:
+            live.last_active_at = at
+        live.weight += series.answered + len(series.failed)
 
 
-def _drop_until(seconds: dict[int, Rates] | dict[int, float], last: int) -> None:
-    for second in [s for s in seconds if s <= last]:
-        del seconds[second]
+def _slide_windows(counted: Iterable[tuple[_Live, Tally]], sign: int) -> None:
+    for live, tally in counted:
+        if live.window is not None:
+            live.window.add(tally, sign)
+
+
+def _row(live: _Live, pending: dict[LiveKey, int]) -> LiveRow:
+    return row_of(live.key, live.target_us, live.rates, live.window or _NOTHING, pending.get(live.key, 0))
+
+
+def _prominence(live: _Live) -> tuple[int, int, int]:
+    """The row shows the class and target of what answers most; when idle, of the higher class, so that one
+    request which lowered its own class does not rename the promise."""
+    answered = live.window.answered if live.window else 0
+    return answered, -live.target_us, -_CLASSES.index(live.key.sla_class)
 
 
 def _shares(at: float, window_s: float) -> dict[int, float]:
@@ -312,49 +358,3 @@ def _shares(at: float, window_s: float) -> dict[int, float]:
     seconds: Iterable[int] = range(math.floor(start), math.ceil(at))
     overlaps = {s: (min(at, s + 1) - max(start, s)) / window_s for s in seconds}
     return {s: share for s, share in overlaps.items() if share > 0}
-
-
-def _row(key: LiveKey, target_us: int, rates: Rates, window: Tally, pending: int) -> LiveRow:
-    p50, p95, p99 = window.percentiles_ms("total", 0.5, 0.95, 0.99)
-    answered, kept = window.answered, window.kept_share
-    return LiveRow(
-        tenant_id=key.tenant_id,
-        model=key.model,
-        version_id=key.version_id,
-        sla_class=key.sla_class,
-        target_ms=target_us / 1000,
-        rps=significant(rates.answered),
-        failed={code: significant(count) for code, count in sorted(rates.failed.items()) if count},
-        rows_s=significant(rates.rows),
-        tokens_s=significant(rates.tokens),
-        device_ms_s=significant(rates.device_us / 1000),
-        cost_micro_s=significant(rates.cost_micro),
-        pending=pending,
-        kept=None if kept is None else round(kept, 5),
-        p50=p50,
-        p95=p95,
-        p99=p99,
-        batch=significant(window.batch_rows_sum / answered) if answered else None,
-        shared=significant(window.shared / answered) if answered else None,
-        stages=window.stage_means_ms(),
-        stages_p95=window.stage_p95_ms(),
-        closes=window.close_shares(),
-    )
-
-
-def _replica(gauge: _Gauge) -> ReplicaRow:
-    row, window_s = gauge.row, gauge.window_s or 1.0
-    return ReplicaRow(
-        replica_id=row.replica_id,
-        model=row.model,
-        version_id=row.version_id,
-        queued=row.queued_rows,
-        running=row.running_rows,
-        busy=significant(min(1.0, row.busy_us / window_s / 1e6)),
-        batches_s=significant(row.batches / window_s),
-        rows_s=significant(row.rows / window_s),
-        tokens_s=significant(row.tokens / window_s),
-        cost_error=row.cost_error_p95,
-        efficiency=significant(row.tokens / row.executed_tokens) if row.executed_tokens else None,
-        memory_bytes=row.memory_bytes,
-    )

@@ -6,18 +6,39 @@ collector (controller) merges them and publishes what the console streams.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from serving.contract import SlaClass
+from serving.telemetry.histogram import Histogram
 
 FRAMES_CHANNEL = "tidegate:frames"
 STAGES = ("gateway", "queue", "batch_wait", "execute", "post", "total")
 """Fixed order and palette everywhere. `execute` includes interruptions by urgent batches."""
 STREAM_STAGES = ("first_chunk", "chunk_gap")
 """Of streamed answers besides: until the first chunk left, and the mean time between two."""
+HISTOGRAMS = (*STAGES, *STREAM_STAGES, "batch_rows")
+"""Everything a series has a histogram of: microseconds by stage, and the rows of each answer's batch."""
+SUM = 2047
+"""The slot, beyond every bucket, that holds the sum of the values themselves."""
+FIRST_SLOT = {name: number * (SUM + 1) for number, name in enumerate(HISTOGRAMS)}
+"""All histograms of a series are one dictionary, which merges in one pass: slot = first slot + bucket."""
 
 
-class Series(msgspec.Struct, array_like=True):
+def slots_of(histograms: Iterable[tuple[str, Histogram]]) -> dict[int, int]:
+    """Histograms by name → the slots of a series or tally."""
+    out: dict[int, int] = {}
+    for name, histogram in histograms:
+        if histogram.counts:
+            first = FIRST_SLOT[name]
+            for bucket, count in histogram.counts.items():
+                out[first + bucket] = count
+            out[first + SUM] = histogram.sum
+    return out
+
+
+class Series(msgspec.Struct, array_like=True, gc=False):
     """One tenant × model × version × endpoint × class, since the last frame."""
 
     tenant_id: str
@@ -37,13 +58,9 @@ class Series(msgspec.Struct, array_like=True):
     cost_micro: int
     shared: int
     """Answers whose batch held more than one request."""
-    batch_rows: dict[int, int]
-    """Histogram buckets of the batch size each answer ran in."""
-    batch_rows_sum: int
     closes: dict[str, int]
-    stages: dict[str, dict[int, int]]
-    """Stage name → histogram buckets of microseconds."""
-    stage_sums: dict[str, int]
+    slots: dict[int, int]
+    """Its histograms (`slots_of`)."""
     pending: int = 0
     """Requests in flight in this gateway now."""
     executed_us: int = 0

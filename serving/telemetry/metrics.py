@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from serving.telemetry.collector import ReplicaRow
 from serving.telemetry.frames import STAGES, STREAM_STAGES
+from serving.telemetry.live import ReplicaRow
 from serving.telemetry.tally import ERROR_CODES, REFUSAL_CODES, Tally, significant
 
 Direction = Literal["worse", "better", "neither"]
@@ -74,12 +74,7 @@ def _percentile(stage: str, quantile: float) -> Read:
 
 
 def _mean_ms(stage: str) -> Read:
-    return lambda tally, seconds: _share(tally.stage_sums.get(stage, 0) / 1000, _count(tally, stage))
-
-
-def _count(tally: Tally, stage: str) -> int:
-    """How many answers have the stage: all of them, or those that were streamed."""
-    return sum(tally.stages.get(stage, {}).values())
+    return lambda tally, seconds: _share(tally.sum_of(stage) / 1000, tally.histogram(stage).count)
 
 
 def _stage_metrics() -> Iterable[Metric]:
@@ -127,7 +122,7 @@ _SERIES = (
     ),
     Metric(
         "batch_rows_mean", "rows", "Rows of the batch an answer ran in, mean", "better",
-        _ratio(lambda t: t.batch_rows_sum, lambda t: t.answered),
+        _ratio(lambda t: t.sum_of("batch_rows"), lambda t: t.answered),
     ),
     Metric(
         "shared_share", "share", "Share of answers whose batch held more than one request", "better",

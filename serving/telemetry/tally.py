@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 
 from serving.errors import BY_CODE
-from serving.telemetry.frames import STAGES, Series
+from serving.telemetry.frames import FIRST_SLOT, HISTOGRAMS, SUM, Series
 from serving.telemetry.histogram import Histogram
 
 _Name = TypeVar("_Name", str, int)
@@ -29,7 +30,7 @@ ERROR_CODES = BROKEN_CODES - REFUSAL_CODES
 """Taken in, and gone wrong."""
 
 
-class Tally(msgspec.Struct, array_like=True):
+class Tally(msgspec.Struct, array_like=True, gc=False):
     """Integer counts; adding and later subtracting the same tally leaves exactly nothing.
 
     Stored slices hold it as bytes: fields are only ever added at the end, with a default.
@@ -49,12 +50,10 @@ class Tally(msgspec.Struct, array_like=True):
     executed_tokens: int = 0
     pending_s: int = 0
     """Requests in flight, once a second: over a span their mean is this ÷ its seconds."""
-    batch_rows_sum: int = 0
     failed: dict[str, int] = {}
     closes: dict[str, int] = {}
-    batch_rows: dict[int, int] = {}
-    stages: dict[str, dict[int, int]] = {}
-    stage_sums: dict[str, int] = {}
+    slots: dict[int, int] = {}
+    """Its histograms (`frames.slots_of`)."""
 
     @classmethod
     def of(cls, series: Series) -> Tally:
@@ -73,17 +72,14 @@ class Tally(msgspec.Struct, array_like=True):
             series.batch_tokens,
             series.executed_tokens,
             series.pending,
-            series.batch_rows_sum,
             series.failed,
             series.closes,
-            series.batch_rows,
-            series.stages,
-            series.stage_sums,
+            series.slots,
         )
 
     def copy(self) -> Tally:
-        made = Tally()
-        made.add(self)
+        made = copy(self)
+        made.failed, made.closes, made.slots = dict(self.failed), dict(self.closes), dict(self.slots)
         return made
 
     def add(self, other: Tally, sign: int = 1) -> None:
@@ -101,38 +97,40 @@ class Tally(msgspec.Struct, array_like=True):
         self.batch_tokens += sign * other.batch_tokens
         self.executed_tokens += sign * other.executed_tokens
         self.pending_s += sign * other.pending_s
-        self.batch_rows_sum += sign * other.batch_rows_sum
+        merge = _add_counts if sign > 0 else _take_counts
         if other.failed:
-            _add_counts(self.failed, other.failed, sign)
+            merge(self.failed, other.failed)
         if other.answered:
-            self._add_answered(other, sign)
+            merge(self.closes, other.closes)
+            merge(self.slots, other.slots)
 
-    def _add_answered(self, other: Tally, sign: int) -> None:
-        """What only answers leave behind."""
-        _add_counts(self.closes, other.closes, sign)
-        _add_counts(self.batch_rows, other.batch_rows, sign)
-        _add_counts(self.stage_sums, other.stage_sums, sign)
-        stages = self.stages
-        for stage, buckets in other.stages.items():
-            held = stages.get(stage)
+    def sum_of(self, name: str) -> int:
+        """Sum of the values of a histogram."""
+        return self.slots.get(FIRST_SLOT[name] + SUM, 0)
+
+    def histogram(self, name: str) -> Histogram:
+        first = FIRST_SLOT[name]
+        end = first + SUM
+        counts = {slot - first: count for slot, count in self.slots.items() if first <= slot < end}
+        return Histogram(counts, self.sum_of(name))
+
+    def histograms(self) -> dict[str, Histogram]:
+        """Those with any values, read in one pass."""
+        out: dict[str, Histogram] = {}
+        for slot, count in self.slots.items():
+            number, bucket = divmod(slot, SUM + 1)
+            name = HISTOGRAMS[number]
+            held = out.get(name)
             if held is None:
-                held = stages[stage] = {}
-            _add_counts(held, buckets, sign)
-            if not held:
-                del stages[stage]
+                held = out[name] = Histogram()
+            if bucket == SUM:
+                held.sum = count
+            else:
+                held.counts[bucket] = count
+        return out
 
-    def percentiles_ms(self, stage: str, *quantiles: float) -> list[float | None]:
-        values = Histogram(self.stages.get(stage, {})).percentiles(quantiles)
-        return [None if value is None else significant(value / 1000) for value in values]
-
-    def stage_means_ms(self) -> dict[str, float]:
-        if not self.answered:
-            return {}
-        return {s: significant(self.stage_sums.get(s, 0) / self.answered / 1000) for s in STAGES}
-
-    def stage_p95_ms(self) -> dict[str, float]:
-        values = ((stage, self.percentiles_ms(stage, 0.95)[0]) for stage in STAGES)
-        return {stage: value for stage, value in values if value is not None}
+    def percentiles_ms(self, name: str, *quantiles: float) -> list[float | None]:
+        return percentiles_ms(self.histogram(name), *quantiles)
 
     def close_shares(self) -> dict[str, float]:
         total = sum(self.closes.values())
@@ -155,6 +153,12 @@ class Tally(msgspec.Struct, array_like=True):
     def kept_share(self) -> float | None:
         promised = self.answered + self.broken
         return self.kept / promised if promised else None
+
+
+def percentiles_ms(histogram: Histogram, *quantiles: float) -> list[float | None]:
+    """Of a histogram of microseconds, in milliseconds; None each when it is empty."""
+    values = histogram.percentiles(quantiles)
+    return [None if value is None else significant(value / 1000) for value in values]
 
 
 encode_tally = msgspec.msgpack.Encoder().encode
@@ -182,11 +186,18 @@ class Rates:
             self.failed[code] = self.failed.get(code, 0.0) + count * share
 
 
-def _add_counts(into: dict[_Name, int], other: Mapping[_Name, int], sign: int) -> None:
+def _add_counts(into: dict[_Name, int], other: Mapping[_Name, int]) -> None:
+    get = into.get
     for name, count in other.items():
-        total = into.get(name, 0) + sign * count
-        if total:
-            into[name] = total
+        into[name] = get(name, 0) + count
+
+
+def _take_counts(into: dict[_Name, int], other: Mapping[_Name, int]) -> None:
+    """Whoever takes back what was added leaves no zeros behind."""
+    for name, count in other.items():
+        left = into.get(name, 0) - count
+        if left:
+            into[name] = left
         else:
             into.pop(name, None)
 

@@ -16,7 +16,16 @@ from redis import Redis
 
 from console.asgi import application
 from console.live.publish import LivePublisher
-from serving.telemetry.frames import FRAMES_CHANNEL, STAGES, LiveFrame, ReplicaGauge, Series, encode_frame
+from serving.telemetry.frames import (
+    FRAMES_CHANNEL,
+    STAGES,
+    LiveFrame,
+    ReplicaGauge,
+    Series,
+    encode_frame,
+    slots_of,
+)
+from serving.telemetry.histogram import Histogram
 from tests.console.conftest import World, build_world
 
 QUIET = (
@@ -97,11 +106,12 @@ class Traffic:
 
     def _gateway(self, epoch: int, sequence: int, now: float) -> LiveFrame:
         count = 20 + sequence % 7
-        stages = {stage: {450: count} for stage in STAGES}
+        histograms = {stage: Histogram({450: count}, 7_400 * count) for stage in STAGES}
+        histograms["batch_rows"] = Histogram({82: count}, 5 * count)
         series = Series(
             self.world.cast.tenant.pk, "minilm", self.world.version.pk, "embeddings", "interactive", 50_000, count, {},
-            count, count, 9 * count, 900 * count, 3 * count, count // 2, {}, 5 * count, {"full": count}, stages,
-            dict.fromkeys(STAGES, 7_400 * count), 2,
+            count, count, 9 * count, 900 * count, 3 * count, count // 2, {"full": count},
+            slots_of(histograms.items()), 2,
         )  # fmt: skip
         return LiveFrame("gateway-browser", epoch, sequence, now, 1.0, (series,))
 

@@ -13,8 +13,10 @@ from redis import Redis
 
 from console.live.publish import LivePublisher
 from console.live.topics import HISTORY_FRAMES, Names, Scope, encode_second
-from serving.telemetry.collector import LAG_S, LiveRow, LiveSecond, ReplicaRow
-from serving.telemetry.frames import FRAMES_CHANNEL, LiveFrame, ReplicaGauge, Series, encode_frame
+from serving.telemetry.collector import LAG_S
+from serving.telemetry.frames import FRAMES_CHANNEL, LiveFrame, ReplicaGauge, Series, encode_frame, slots_of
+from serving.telemetry.histogram import Histogram
+from serving.telemetry.live import LiveRow, LiveSecond, ReplicaRow
 from tests.tenants.conftest import Cast, build_cast
 
 
@@ -70,8 +72,8 @@ def valkey() -> Iterator[Redis]:
 
 def series(tenant_id: str) -> Series:
     return Series(
-        tenant_id, "minilm", "mv_1", "infer", "interactive", 50_000, 10, {}, 10, 10, 70, 5_000, 20, 0, {}, 40, {},
-        {"total": {400: 10}}, {"total": 30_000},
+        tenant_id, "minilm", "mv_1", "infer", "interactive", 50_000, 10, {}, 10, 10, 70, 5_000, 20, 0, {},
+        slots_of([("total", Histogram({400: 10}, 30_000)), ("batch_rows", Histogram({71: 10}, 40))]),
     )  # fmt: skip
 
 
@@ -117,6 +119,23 @@ def test_what_is_no_frame_is_dropped_and_the_rest_goes_on(
 ) -> None:
     wait_for(lambda: valkey.publish(FRAMES_CHANNEL, b"\xc1 not a frame") > 0)
     test_frames_become_one_message_per_scope(publisher, people, valkey)
+
+
+def test_of_many_tenants_only_those_somebody_watches_get_messages(
+    publisher: LivePublisher, people: Cast, valkey: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("audience", "publish"):
+        monkeypatch.setattr(f"console.live.{module}.READY_TENANTS", 1)
+    own, other = Scope(people.tenant.pk), Scope(people.other.pk)
+    valkey.delete(own.history_key, other.history_key)
+    with valkey.pubsub() as watcher:
+        watcher.subscribe(f"tidegate__group__{own.group}")
+        wait_for(lambda: watcher.get_message() is not None)
+        now = this_second()
+        step(publisher, now + LAG_S)
+        step(publisher, now + 1 + LAG_S)
+        wait_for(lambda: newest(valkey, own)["at"] == now)
+    assert newest(valkey, other)["at"] is None
 
 
 def test_without_valkey_a_step_neither_fails_nor_waits(people: Cast) -> None:

@@ -16,6 +16,7 @@ from serving.gateway.usage import Usage
 from serving.telemetry.frames import STAGES
 from serving.telemetry.histogram import Histogram
 from serving.telemetry.prometheus import fold
+from serving.telemetry.tally import Tally
 from serving.wire import Stages
 from tests.serving.gateway.harness import Harness
 
@@ -86,7 +87,8 @@ def test_a_frame_holds_what_was_counted_since_the_last_one() -> None:
     (series,) = metrics.take()
     assert (series.answered, series.kept, series.rows, series.tokens) == (2, 1, 3, 8)
     assert (series.failed, series.closes, series.shared) == ({"queue_full": 1}, {"full": 2}, 2)
-    assert set(series.stages) == set(STAGES) and series.stage_sums["execute"] == 14
+    counted = Tally.of(series).histograms()
+    assert set(counted) == {*STAGES, "batch_rows"} and counted["execute"].sum == 14
     assert metrics.take() == ()
 
 

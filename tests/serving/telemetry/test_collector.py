@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract import SlaClass
-from serving.telemetry.collector import IDLE_S, LAG_S, Collector, LiveSecond, ReplicaRow
-from serving.telemetry.frames import STAGES, LiveFrame, ReplicaGauge, Series
+from serving.telemetry import collector as collector_module
+from serving.telemetry.collector import IDLE_S, LAG_S, Collector
+from serving.telemetry.frames import STAGES, LiveFrame, ReplicaGauge, Series, slots_of
 from serving.telemetry.histogram import Histogram
+from serving.telemetry.live import LiveSecond, ReplicaRow
 
 START = 1_000
 
@@ -30,19 +33,17 @@ class Answers:
     pending: int = 0
 
     def series(self) -> Series:
-        stages = {}
-        for stage in STAGES:
-            histogram = Histogram()
-            for total in self.totals:
-                histogram.record(total)
-            stages[stage] = histogram.counts
+        histograms = {stage: Histogram() for stage in STAGES}
+        for total, histogram in itertools.product(self.totals, histograms.values()):
+            histogram.record(total)
+        rows = Histogram({71: len(self.totals)} if self.totals else {}, 4 * len(self.totals))
         n = len(self.totals)
         return Series(
             tenant_id=self.tenant, model="minilm", version_id=self.version, endpoint="embeddings",
             sla_class=self.sla_class, target_us=50_000, answered=n, failed=self.failed or {},
             kept=sum(t <= 50_000 for t in self.totals), rows=n, tokens=7 * n, device_us=500 * n,
-            cost_micro=2 * n, shared=0, batch_rows={}, batch_rows_sum=4 * n, closes={"full": n} if n else {},
-            stages=stages, stage_sums={s: sum(self.totals) for s in STAGES}, pending=self.pending,
+            cost_micro=2 * n, shared=0, closes={"full": n} if n else {},
+            slots=slots_of([*histograms.items(), ("batch_rows", rows)]), pending=self.pending,
         )  # fmt: skip
 
 
@@ -214,6 +215,39 @@ def test_what_was_counted_can_be_read_over_minutes_by_endpoint() -> None:
     (window,) = collector.windows.read(60, START + 120, ("model", "endpoint"))
     assert window.labels == {"model": "minilm", "endpoint": "embeddings"}
     assert window.tally.answered / window.covered_s == pytest.approx(2, rel=0.05)
+
+
+def test_a_picture_of_too_many_holds_the_busiest_and_whom_somebody_watches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(collector_module, "MAX_GROUPS", 2)
+    counts = {"tnt_a": 9, "tnt_b": 1, "tnt_c": 5, "tnt_d": 2}
+    collector = Collector()
+    collector.step(START + LAG_S)
+    for second in range(1, 17):
+        answers = [Answers([10_000] * count, tenant=tenant) for tenant, count in counts.items()]
+        collector.add(frame(START + second, *answers), START + second)
+        (picture,) = collector.step(START + second + LAG_S, watched=["tnt_b", "tnt_gone"])
+    assert {row.tenant_id: row.rps for row in picture.rows} == {
+        "tnt_a": 9,
+        "tnt_b": 1,
+        "tnt_c": 5,
+        "other": 2,
+    }
+    assert [row.p95 is None for row in picture.rows] == [False, False, False, True]
+
+
+def test_a_series_shown_anew_has_its_whole_window() -> None:
+    collector, told = Collector(), Collector()
+    for second in range(1, 15):
+        for one in (collector, told):
+            one.add(frame(START + second, Answers([10_000 * second] * 3)), START + second)
+        told.step(START + second + LAG_S)
+    last = collector.step(START + 14 + LAG_S)[-1]
+    collector.add(frame(START + 15), START + 15)
+    told.add(frame(START + 15), START + 15)
+    assert last.at == START + 13
+    assert plain(collector.step(START + 15 + LAG_S)) == plain(told.step(START + 15 + LAG_S))
 
 
 def test_a_frame_too_late_for_its_slice_is_counted_as_late() -> None:

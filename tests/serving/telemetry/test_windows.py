@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.telemetry.frames import slots_of
 from serving.telemetry.histogram import Histogram
 from serving.telemetry.metrics import METRICS
 from serving.telemetry.tally import Tally, decode_tally
@@ -24,8 +25,8 @@ def tally(*totals_us: int, **more: int) -> Tally:
         histogram.record(total)
     n = len(totals_us)
     return Tally(
-        answered=n, kept=n, rows=n, tokens=7 * n, stages={"total": histogram.counts}, closes={"full": n} if n else {},
-        stage_sums={"total": histogram.sum}, **more,
+answered=n, kept=n, rows=n, tokens=7 * n, closes={"full": n} if n else {},
+        slots=slots_of([("total", histogram)]), **more,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from serving.telemetry.frames import slots_of
 from serving.telemetry.histogram import Histogram
 from serving.telemetry.tally import Tally, encode_tally
 from serving.telemetry.windows import SeriesKey, Slice
@@ -20,8 +21,7 @@ def tally(*totals_us: int, failed: dict[str, int] | None = None) -> Tally:
         histogram.record(total)
     n = len(totals_us)
     return Tally(
-        answered=n, kept=n, rows=n, failed=failed or {}, stages={"total": histogram.counts} if n else {},
-        stage_sums={"total": histogram.sum} if n else {},
+        answered=n, kept=n, rows=n, failed=failed or {}, slots=slots_of([("total", histogram)])
     )  # fmt: skip
 
 
