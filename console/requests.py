@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from string import ascii_lowercase, digits
 from typing import TYPE_CHECKING, Any, cast
 
@@ -119,6 +119,13 @@ def actor_of(request: HttpRequest) -> Actor:
     return actor if isinstance(actor, Actor) else Actor.anonymous(request)
 
 
+def _switchable(actor: Actor, tenant: Tenant | None) -> Iterable[Tenant]:
+    """Not asked for where the chosen tenant is the only one: most people have no other."""
+    if tenant is not None and not actor.sees_platform and set(actor.tenant_ids) == {tenant.pk}:
+        return [tenant]
+    return visible_tenants(actor)[:MAX_SWITCHABLE_TENANTS]
+
+
 def shell_context(request: HttpRequest) -> dict[str, Any]:
     """What the frame around every page needs. `rights` are those in the chosen tenant, or in any of one's own."""
     actor = actor_of(request)
@@ -126,7 +133,7 @@ def shell_context(request: HttpRequest) -> dict[str, Any]:
     return {
         "actor": actor,
         "current_tenant": tenant,
-        "tenants": visible_tenants(actor)[:MAX_SWITCHABLE_TENANTS],
+        "tenants": _switchable(actor, tenant),
         "rights": {right.value for right in _shown_rights(actor, tenant)},
         "gateway_url": settings.GATEWAY_URL,
         "version": VERSION,

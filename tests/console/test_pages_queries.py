@@ -82,6 +82,14 @@ def test_a_tenants_page_costs_no_more_queries_for_more_keys_and_models(world: Wo
     assert asked(client, address) == before <= MOST + 1  # one thing with six lists
 
 
+def test_a_statement_and_the_tenants_page_cost_an_owner_few_queries(world: World) -> None:
+    client = world.client("owner")
+    for name, most in (("statement", MOST), ("tenant", MOST + 1)):
+        address = reverse(name, args=["acme"])
+        client.get(address)
+        assert asked(client, address) <= most
+
+
 def _more(world: World) -> None:
     host = Host.objects.get()
     for number in range(5):
