@@ -204,7 +204,8 @@ class Connection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.corked.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self._last_word:

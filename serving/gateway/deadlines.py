@@ -21,7 +21,9 @@ class Wheel(Generic[T]):
 
     def add(self, item: T, at: float) -> int:
         """The slot it lies in, for `remove`."""
-        slot = max(int(at / TICK_S) + 1, self._next)
+        slot = int(at / TICK_S) + 1
+        if slot < self._next:
+            slot = self._next
         waiting = self._slots.get(slot)
         if waiting is None:
             self._slots[slot] = {item}

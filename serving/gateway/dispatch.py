@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from serving.errors import (
     ClientClosedRequest,
     DataPlaneError,
@@ -24,7 +26,17 @@ from serving.gateway.replicas import Replica, ReplicaPool
 from serving.gateway.routing import Lane
 from serving.gateway.shedding import Headroom
 from serving.gateway.versions import ServedVersion
-from serving.wire import Amend, Chunk, Failure, FrameError, Infer, Result, Stages
+from serving.wire import (
+    Amend,
+    Chunk,
+    Failure,
+    FrameError,
+    Result,
+    Stages,
+    Terms,
+    encode_infer,
+    terms_of,
+)
 
 MAX_IN_FLIGHT = 16384
 MAX_DEATHS = 2
@@ -149,11 +161,11 @@ class Dispatcher:
         replica = pending.replica
         if replica is not None and not replica.breaker.is_calm:
             replica.did_answer(pending)
-        if pending.has_begun:
+        if pending.stream is not None and pending.has_begun:
             self.pool.of(pending.lane.version.id).streamed(result.stages.device_us)
         if pending.is_open:
             self._close(pending)
-            pending.on_outcome(Answer(result, body))
+            pending.on_outcome(_new_answer(Answer, (result, body)))
         else:
             self._on_late_stages(pending, result.stages)
             _drop(pending)
@@ -248,28 +260,16 @@ class Dispatcher:
         self._fail(pending, error)
 
     def _send(self, pending: Pending, replica: Replica) -> None:
-        assert pending.payload is not None
-        lane, payload = pending.lane, pending.payload
-        budget_us = max(1, int((pending.deadline - time.monotonic()) * 1e6))
-        infer = Infer(
-            lane.tenant_id,
-            lane.profile.sla_class,
-            budget_us,
-            payload.rows,
-            payload.row_tokens,
-            payload.heads,
-            lane.profile.weight,
-            lane.profile.max_batch_size,
-            lane.max_wait_us,
-            lane.profile.max_queue,
-            pending.late_policy,
-            lane.target_us,
-            pending.deaths > 0,
-            stream_credit=0 if pending.stream is None else pending.stream.credit,
-            traceparent=pending.traceparent,
-            queue_shares=pending.queue_shares,
+        """Raises `FrameError` when the request does not fit a frame."""
+        payload = pending.payload
+        assert payload is not None
+        budget_us = int((pending.deadline - time.monotonic()) * 1e6)
+        rows, _, row_tokens, heads, parts = payload
+        terms = pending.lane.terms if pending.is_plain else _terms(pending)
+        frame = encode_infer(
+            terms, pending.id, budget_us if budget_us > 0 else 1, rows, row_tokens, heads, parts
         )
-        replica.send(pending, infer)
+        replica.send(pending, frame)
 
     def _admit(self, lane: Lane) -> ServedVersion | None:
         """The version as it is served here. Raises `Overloaded` while the lane's class is shed."""
@@ -280,6 +280,8 @@ class Dispatcher:
         return served
 
 
+_new_answer = tuple.__new__
+"""Half the cost of calling the named tuple."""
 _NOT_HERE = ("draining", "model_not_ready")
 """A worker's own "not me, not now": another replica may take it."""
 _ITS_FAULT = ("engine_failed", "out_of_memory", "internal_error")
@@ -290,6 +292,19 @@ def _drop(pending: Pending) -> None:
     """Nothing more is heard of what was given up."""
     if pending.reservation is not None:
         pending.reservation.drop()
+
+
+def _terms(pending: Pending) -> Terms:
+    """Those of its lane, and what is said of this one alone."""
+    infer = msgspec.structs.replace(
+        pending.lane.infer(),
+        late_policy=pending.late_policy,
+        is_suspect=pending.deaths > 0,
+        stream_credit=0 if pending.stream is None else pending.stream.credit,
+        traceparent=pending.traceparent,
+        queue_shares=pending.queue_shares,
+    )
+    return terms_of(infer)
 
 
 def _amend(pending: Pending) -> Amend:

@@ -74,7 +74,6 @@ class Gateway:
         self.has_hot_routes = settings.has_hot_routes
         self._snapshot = Snapshot()
         self._metrics = Metrics()
-        self._router = Router(self._snapshot, self._metrics)
         self._tokenisers = Tokenisers()
         self._outbox = ReportOutbox(seam, settings.name, settings.state_dir / "reports.jsonl")
         door = Doorkeeper(settings.trusted_proxies)
@@ -82,6 +81,7 @@ class Gateway:
         self._usage = Usage(self._outbox, settings.state_dir, self._key_uses.seen)
         self._frames = FramePublisher(self._metrics, settings.name, settings.valkey_url)
         self._quotas = Quotas(_keeper(settings), self._snapshot.prices)
+        self._router = Router(self._snapshot, self._metrics, self._quotas.keeper.book.may_bind)
         self.inference = Inference(
             Authenticator(self._snapshot, settings.key_pepper, door),
             self._router,
@@ -153,7 +153,7 @@ class Gateway:
 
     def _on_changes(self, changes: list[ConfigChange]) -> None:
         touched = self._snapshot.apply(changes)
-        if touched - {"key", "quota"}:
+        if touched - {"key"}:
             self._router.forget()
         if touched & {"quota", "tenant", "model"}:
             self._quotas.update(self._snapshot)

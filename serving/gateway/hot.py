@@ -222,8 +222,10 @@ class HotRoutes:
         payload = steps.payload_now(lane, inputs)
         if payload is None:
             self._spawn(request, self._send_later(request, lane, inputs))
-        else:
+        elif lane.is_limited:
             self._reserve(request, grant, lane, payload)
+        else:
+            steps.send(request, grant, lane, call, payload, request.resolve)
 
     async def _send_later(self, request: HotRequest, lane: Lane, inputs: Inputs) -> None:
         grant = request.grant

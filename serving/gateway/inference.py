@@ -311,13 +311,12 @@ class Inference:
         assert payload is not None
         stages = answer.result.stages
         now = time.time()
-        parts = self._rates(pending, now).answer_parts(stages.device_us, payload.tokens)
+        rows, tokens = payload.rows, payload.tokens
+        parts = self._rates(pending, now).answer_parts(stages.device_us, tokens)
         times = spent(stages, visit.elapsed_us(), parts)
-        lane.series.answered(
-            stages, times.gateway_us, times.total_us, payload.rows, payload.tokens, first_chunk_us, parts
-        )
+        lane.series.answered(stages, times.gateway_us, times.total_us, rows, tokens, first_chunk_us, parts)
         used = self._usage.of(lane, pending.key_id, now, visit)
-        used.count_answer(payload.rows, payload.tokens, stages.device_us, parts)
+        used.count_answer(rows, tokens, stages.device_us, parts)
         if visit.reservation is not None:
             self.quotas.settle(visit.reservation, pending, payload, stages, parts)
         if visit.is_recorded and self.spans is not None:
@@ -357,8 +356,9 @@ class Inference:
 
     def _rates(self, pending: Pending, now: float) -> Rates:
         """What binds where and when the request ran."""
-        version = pending.lane.version
-        return self._prices.rates(pending.replica_id, version.model, version.price_micro_per_device_hour, now)
+        version, replica = pending.lane.version, pending.replica
+        replica_id = "" if replica is None else replica.spec.id  # `replica_id` without the call
+        return self._prices.rates(replica_id, version.model, version.price_micro_per_device_hour, now)
 
 
 def check_media(headers: dict[bytes, bytes]) -> None:

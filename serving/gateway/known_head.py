@@ -31,6 +31,10 @@ class Again(NamedTuple):
     """Otherwise the body is still to come: many clients send it in a second segment."""
 
 
+_new_again = tuple.__new__
+"""Half the cost of calling the named tuple."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class KnownHead:
     """A head that keeps the connection open, cut in two around the digits of its `content-length`.
@@ -59,12 +63,12 @@ class KnownHead:
             return None
         body = data[end + len(self.after) :]
         size = int(digits)
-        if (body and size != len(body)) or size > SMALL_BODY_BYTES:
+        if (size != len(body) and body) or size > SMALL_BODY_BYTES:
             return None
         headers = self.headers
-        return Again(
-            headers if digits == self.digits else headers | {LENGTH: digits}, body, size == len(body)
-        )
+        if digits != self.digits:
+            headers = headers | {LENGTH: digits}
+        return _new_again(Again, (headers, body, size == len(body)))
 
 
 def cut(head: bytes) -> tuple[bytes, bytes, bytes] | None:

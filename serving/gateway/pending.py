@@ -135,6 +135,17 @@ class Pending:
         return "" if self.replica is None else self.replica.spec.id
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the worker is told nothing of it but what its lane says."""
+        return not (
+            self.deaths
+            or self.traceparent
+            or self.stream is not None
+            or self.queue_shares
+            or self.late_policy != self.lane.profile.late_policy
+        )
+
+    @property
     def has_begun(self) -> bool:
         """Whether the client has a part of the answer: another try would begin anew."""
         return self.stream is not None and self.stream.has_begun

@@ -57,7 +57,9 @@ class Quotas:
     # ------------------------------------------------------------ before
 
     def bind(self, visit: Visit, grant: Grant, lane: Lane) -> Binding | None:
-        """The limits the visit is under, if any."""
+        """The limits the visit is under, if any. The first lane of a visit says when none can be."""
+        if not lane.is_limited:
+            return None
         binding = visit.binding = self.keeper.book.binding(lane.tenant_id, grant.key.id, lane.asked_model)
         return binding
 

@@ -30,7 +30,6 @@ from serving.wire import (
     Frame,
     FrameError,
     Hello,
-    Infer,
     Kind,
     Result,
     decode_chunk,
@@ -50,6 +49,10 @@ SILENT_PINGS = 5
 """A link on which nothing came for this many pings is taken for dead (a host that vanished)."""
 STUCK_S = 1.5
 """A replica that had work and gave no answer to anybody for so long fails the requests whose deadline passes."""
+
+
+_RESULT = int(Kind.RESULT)
+"""An enumeration's member costs more to find than all else of the comparison."""
 
 
 class Outcomes(Protocol):
@@ -89,14 +92,14 @@ class Replica:
 
     # ------------------------------------------------------------ requests
 
-    def send(self, pending: Pending, infer: Infer) -> None:
-        """Raises `FrameError` when the request does not fit a frame."""
-        assert self.link is not None and pending.payload is not None
-        frame = encode(Kind.INFER, pending.id, infer, *pending.payload.parts)
+    def send(self, pending: Pending, frame: list[bytes | memoryview]) -> None:
+        """Its INFER frame, and keep it until the worker answers."""
+        assert self.link is not None
         self.link.send(frame)
         self.in_flight[pending.id] = pending
         self.outstanding_us += pending.predicted_us
-        self.streams += pending.stream is not None
+        if pending.stream is not None:
+            self.streams += 1
         pending.replica = self
         pending.answers_before = self.answers
         if not self.breaker.is_calm:
@@ -173,7 +176,7 @@ class Replica:
 
     def on_frames(self, link: Link, frames: Sequence[Frame]) -> None:
         for request_id, kind, header, body in frames:
-            if kind == Kind.RESULT:
+            if kind == _RESULT:
                 pending = self._take(request_id)
                 if pending is not None:
                     self._pool.outcomes.on_result(pending, decode_result(header), body)
@@ -211,7 +214,8 @@ class Replica:
         if pending is not None:
             self.answers += 1
             self.outstanding_us -= pending.predicted_us
-            self.streams -= pending.stream is not None
+            if pending.stream is not None:
+                self.streams -= 1
         return pending
 
     def _note_death(self, lost: list[Pending]) -> None:

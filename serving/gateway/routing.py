@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect
+from collections.abc import Callable
 from itertools import accumulate
 
 import msgspec
@@ -18,6 +19,7 @@ from serving.gateway import priority
 from serving.gateway.metrics import Metrics, SeriesRecorder
 from serving.gateway.shedding import RANK
 from serving.gateway.snapshot import Grant, Snapshot
+from serving.wire import Infer, terms_of
 
 UNMEASURED_US_PER_ROW = 1000
 
@@ -32,6 +34,7 @@ class Lane:
         "asked_model",
         "deadline_s",
         "has_fallback",
+        "is_limited",
         "is_lowered",
         "max_wait_us",
         "model",
@@ -43,6 +46,7 @@ class Lane:
         "series",
         "target_us",
         "tenant_id",
+        "terms",
         "version",
     )
 
@@ -58,6 +62,8 @@ class Lane:
         self.has_fallback = bool(version.fallback_version_id or version.fallback_model)
         self.asked_model = version.model
         """Whose profile binds: another model's where this lane answers instead of it."""
+        self.is_limited = True
+        """Quotas may bind its requests: they have to be asked."""
         self.is_lowered = False
         """The request wished for a lower class than its profile gives."""
         self.rank = RANK[profile.sla_class]
@@ -66,20 +72,45 @@ class Lane:
         self.target_us = round(profile.target_p95_ms * 1000)
         self.max_wait_us = round(profile.max_wait_ms * 1000)
         self.refuses_late = profile.late_policy == "refuse"
+        self.terms = terms_of(self.infer())
+        """Of its requests as most are: none died with a worker, was traced or is streamed."""
         cost = version.cost
         self._base_us = 0.0 if cost is None else cost.a_ms * 1000
         self._row_us = UNMEASURED_US_PER_ROW if cost is None else cost.b_ms_per_row * 1000
         self._token_us = 0.0 if cost is None else cost.c_ms_per_token * 1000
 
+    def infer(self) -> Infer:
+        """What the worker is told of each of its requests, before anything is known of one."""
+        profile = self.profile
+        return Infer(
+            tenant_id=self.tenant_id,
+            sla_class=profile.sla_class,
+            budget_us=0,
+            rows=0,
+            row_tokens=(),
+            tensors=(),
+            weight=profile.weight,
+            max_batch_size=profile.max_batch_size,
+            max_wait_us=self.max_wait_us,
+            max_queue=profile.max_queue,
+            late_policy=profile.late_policy,
+            target_us=self.target_us,
+        )
+
     def predict_us(self, rows: int, tokens: int) -> int:
         """Device time of this request alone: what it adds to a replica's outstanding work."""
-        return max(1, int(self._base_us + self._row_us * rows + self._token_us * tokens))
+        us = int(self._base_us + self._row_us * rows + self._token_us * tokens)
+        return us if us > 0 else 1
 
 
 class Router:
-    def __init__(self, snapshot: Snapshot, metrics: Metrics) -> None:
+    def __init__(
+        self, snapshot: Snapshot, metrics: Metrics, may_bind: Callable[[str, str], bool] | None = None
+    ) -> None:
+        """`may_bind` says of a tenant and a model whether quotas may bind a request; without it they always may."""
         self._snapshot = snapshot
         self._metrics = metrics
+        self._may_bind = may_bind
         self._lanes: dict[tuple[str, ...], Lane] = {}
 
     def forget(self) -> None:
@@ -151,6 +182,7 @@ class Router:
         if found is None:
             found = self._lanes[key] = self._build(lane.tenant_id, version, endpoint, profile)
             found.asked_model, found.is_lowered = lane.asked_model, lane.is_lowered
+            found.is_limited = lane.is_limited
         return found
 
     def _fallback_version(self, version: VersionEntry) -> VersionEntry | None:
@@ -169,6 +201,7 @@ class Router:
             profile = msgspec.structs.replace(profile, sla_class=own)
         renewed = self._build(lane.tenant_id, lane.version, endpoint, profile)
         renewed.asked_model, renewed.is_lowered = lane.asked_model, lane.is_lowered
+        renewed.is_limited = lane.is_limited
         return renewed
 
     def _build(self, tenant_id: str, version: VersionEntry, endpoint: str, profile: ProfileEntry) -> Lane:
@@ -180,7 +213,9 @@ class Router:
             profile.sla_class,
             round(profile.target_p95_ms * 1000),
         )
-        return Lane(tenant_id, version, profile, series)
+        lane = Lane(tenant_id, version, profile, series)
+        lane.is_limited = self._may_bind is None or self._may_bind(tenant_id, version.model)
+        return lane
 
 
 def _by_weight(model: ModelEntry) -> str | None:

@@ -109,15 +109,19 @@ def pressure(waiting: Iterable[Waiting], replicas: int, share: float = 1.0) -> P
 class VersionShedding:
     """What one version sheds now. `rank` is looked up for every request: lower ones are turned away."""
 
-    __slots__ = ("_since", "now")
+    __slots__ = ("_now", "_since", "rank")
 
     def __init__(self) -> None:
         self.now = NONE
         self._since = 0.0
 
     @property
-    def rank(self) -> int:
-        return self.now.rank
+    def now(self) -> Pressure:
+        return self._now
+
+    @now.setter
+    def now(self, pressure: Pressure) -> None:
+        self._now, self.rank = pressure, pressure.rank
 
     def update(self, waiting: list[Waiting], replicas: int, now: float) -> None:
         """Called a few times a second with everything in flight at the version."""

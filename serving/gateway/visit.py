@@ -7,7 +7,7 @@ import re
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from serving.gateway.tracecontext import Trace, trace_of
+from serving.gateway.tracecontext import TRACEPARENT, Trace, trace_of
 from serving.quotas.book import Binding
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SMALL_BODY_BYTES = 64 << 10
 """Up to here a body is read and parsed at one go; longer ones wait for room and for their turn."""
+REQUEST_ID = b"x-request-id"
 _OWN_ID = re.compile(rb"(?!tg_)[A-Za-z0-9._-]{1,64}")  # an API key is no id to be repeated
 
 
@@ -38,7 +39,7 @@ class RequestIds:
 
     def of(self, headers: dict[bytes, bytes]) -> str:
         """The client's own id where it is a sane one, else the next of ours."""
-        own = headers.get(b"x-request-id")
+        own = headers.get(REQUEST_ID)
         return own.decode() if own is not None and _OWN_ID.fullmatch(own) else self.next()
 
 
@@ -68,7 +69,7 @@ class Visit:
     def __init__(self, headers: dict[bytes, bytes], ids: RequestIds) -> None:
         self.started_ns = monotonic_ns()
         self.headers = headers
-        self.request_id = ids.of(headers)
+        self.request_id = ids.of(headers) if REQUEST_ID in headers else ids.next()
         self.endpoint = ""
         self.tenant_id = ""
         self.grant: Grant | None = None
@@ -87,7 +88,7 @@ class Visit:
         self.stream: ChunkSink | None = None
         """Takes the chunks when the answer is to be streamed, whichever try it comes from."""
         self.is_abandoned = False
-        self.trace: Trace | None = trace_of(headers)
+        self.trace: Trace | None = trace_of(headers) if TRACEPARENT in headers else None
         """Where the client sent one, or the gateway records one."""
         self.is_recorded = False
         """Whether a span is owed."""

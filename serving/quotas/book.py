@@ -73,9 +73,13 @@ class Book:
             if found:
                 self._pools[model.name] = found
 
+    def may_bind(self, tenant_id: str, model: str) -> bool:
+        """Whether any request of the tenant for the model could be under a limit."""
+        return tenant_id in self._by_tenant or model in self._pools or tenant_id in self._queues
+
     def binding(self, tenant_id: str, key_id: str, model: str) -> Binding | None:
         """What binds a request, if anything does."""
-        if tenant_id not in self._by_tenant and model not in self._pools and tenant_id not in self._queues:
+        if not self.may_bind(tenant_id, model):
             return None
         key = (tenant_id, key_id, model)
         if key not in self._bindings:

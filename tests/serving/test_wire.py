@@ -96,3 +96,33 @@ def test_a_frame_over_the_limit_is_refused_on_both_sides() -> None:
 def test_a_header_longer_than_its_frame_is_refused() -> None:
     with pytest.raises(FrameError):
         feed(FrameReader(), wire.PREFIX.pack(20, 1, 2, 500) + b"\0" * 40, 64)
+
+
+texts = st.text(max_size=40)
+few = st.integers(0, 2**31 - 1)
+infers = st.builds(
+    Infer,
+    tenant_id=texts,
+    sla_class=st.sampled_from(("interactive", "standard", "batch")),
+    budget_us=few,
+    rows=few,
+    row_tokens=st.lists(few, max_size=20).map(tuple),
+    tensors=st.lists(
+        st.builds(TensorHead, texts, texts, st.lists(few, max_size=20).map(tuple), few), max_size=20
+    ).map(tuple),
+    weight=st.floats(0.1, 10),
+    max_queue=few,
+    late_policy=st.sampled_from(("refuse", "degrade", "run")),
+    is_suspect=st.booleans(),
+    stream_credit=few,
+    traceparent=texts,
+    queue_shares=st.lists(st.tuples(texts, texts, few), max_size=3).map(tuple),
+)
+
+
+@given(infers, few, bodies)
+@settings(max_examples=40)
+def test_terms_encoded_once_make_the_same_frame(infer: Infer, request_id: int, body: bytes) -> None:
+    differing = infer.budget_us, infer.rows, infer.row_tokens, infer.tensors
+    by_terms = wire.encode_infer(wire.terms_of(infer), request_id, *differing, [body])
+    assert by_terms == wire.encode(Kind.INFER, request_id, infer, body)

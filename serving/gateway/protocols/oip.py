@@ -43,6 +43,7 @@ JSON_TYPE = b"content-type: application/json\r\n"
 EMPTY = b'"outputs":[]'
 BINARY_TYPE = b"content-type: application/octet-stream\r\ninference-header-content-length: %d\r\n"
 
+_NOTHING = memoryview(b"")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -74,7 +75,7 @@ class InferCall:
         """Raises `InvalidJson` or `InvalidRequest`."""
         length = headers.get(HEADER_LENGTH)
         json_bytes = len(content) if length is None else header_length(length, len(content))
-        self._raw = memoryview(content)[json_bytes:]
+        self._raw = _NOTHING if length is None else memoryview(content)[json_bytes:]
         self.body: InferBody | None = (
             None if json_bytes == 0 and length is not None else parse(content, json_bytes)
         )

@@ -80,3 +80,12 @@ def test_refusals_carry_their_numbers() -> None:
     refusal = gate.enter(limits, 0.0)
     assert refusal is not None
     assert (refusal.code, refusal.numbers) == ("concurrency_exceeded", {"in_flight": 1, "limit": 1})
+
+
+def test_new_limits_hold_from_the_next_request_on() -> None:
+    gate = TenantGate()
+    assert gate.enter(tenant(max_concurrency=1), 0.0) is None
+    assert gate.enter(tenant(max_concurrency=1), 0.0) is not None
+    assert gate.enter(tenant(max_concurrency=2), 0.0) is None
+    refusal = gate.enter(tenant(max_concurrency=2), 0.0, share=0.5)
+    assert refusal is not None and refusal.numbers["limit"] == 1

@@ -9,7 +9,7 @@ import pytest
 from serving.errors import InvalidRequest
 from serving.gateway.priority import CLASSES, lower, of_header, of_number
 from serving.gateway.replicas import Replica
-from serving.wire import Infer
+from serving.wire import FrameReader, decode_infer
 from tests.serving.gateway.harness import Harness, echo_body, until
 
 
@@ -46,9 +46,11 @@ class Sent:
         self.classes: list[str] = []
         send = Replica.send
 
-        def noted(replica: Replica, pending: Any, infer: Infer) -> None:
-            self.classes.append(infer.sla_class)
-            send(replica, pending, infer)
+        def noted(replica: Replica, pending: Any, frame: list[bytes | memoryview]) -> None:
+            reader, data = FrameReader(), b"".join(frame)
+            reader.get_buffer()[: len(data)] = data
+            self.classes.append(decode_infer(reader.frames(len(data))[0].header).sla_class)
+            send(replica, pending, frame)
 
         monkeypatch.setattr(Replica, "send", noted)
 

@@ -250,6 +250,13 @@ async def test_a_raised_limit_lets_more_pass_within_a_second() -> None:
         assert [(await harness.infer()).status_code for _ in range(2)] == [200, 429]
 
 
+async def test_a_tenants_first_limit_binds_those_who_came_before_it() -> None:
+    async with serving() as harness:
+        assert [(await harness.infer()).status_code for _ in range(3)] == [200, 200, 200]
+        await limit(harness, REQUESTS_A_DAY | {"limit": 1})
+        assert [(await harness.infer()).status_code for _ in range(2)] == [200, 429]
+
+
 # ---------------------------------------------------------------- what ends otherwise
 
 

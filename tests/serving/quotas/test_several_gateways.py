@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from redis import Redis
 
-from serving.contract import PriceEntry, QuotaEntry
+from serving.contract import QuotaEntry
 from serving.quotas.keeper import LEASE_MS
 from serving.quotas.limits import store_name
 from serving.quotas.valkey import WHOLE
@@ -46,15 +46,6 @@ class Gateways:
             asked = (self._one(client, self.ports[index % len(self.ports)]) for index in range(count))
             return sorted(await asyncio.gather(*asked))
 
-    def reserved(self) -> int:
-        """Of the quota, as Valkey has it, without what has expired."""
-        raw: Any = Redis.from_url(os.environ["VALKEY_URL"]).get(store_name("tnt_a", self.quota.id))
-        if raw is None:
-            return 0
-        held = msgspec.msgpack.decode(raw)["p"]
-        now_ms = time.time() * 1000
-        return sum(h[0] - h[1] for h in held.values() if h[3] > now_ms) if isinstance(held, dict) else 0
-
     async def _one(self, client: httpx.AsyncClient, port: str) -> int:
         url = f"http://127.0.0.1:{port}/v2/models/echo/infer"
         return (await client.post(url, json=echo_body(), headers=self.harness.auth)).status_code
@@ -62,19 +53,14 @@ class Gateways:
 
 @contextlib.asynccontextmanager
 async def gateways(
-    state_dir: Path,
-    count: int,
-    quota: QuotaEntry,
-    engine: EchoEngine | None = None,
-    *more: QuotaEntry | PriceEntry,
+    state_dir: Path, count: int, quota: QuotaEntry, engine: EchoEngine | None = None
 ) -> AsyncIterator[Gateways]:
     valkey_url = os.environ["VALKEY_URL"]
     Redis.from_url(valkey_url).set(WHOLE, "1")
     async with gateway(is_started=False) as harness, contextlib.AsyncExitStack() as stack:
-        harness.publish_model(price_micro_per_device_hour=0)
+        harness.publish_model()
         harness.publish_replicas(harness.address())
-        for entry in (quota, *more):
-            harness.seam.put(entry.id, entry)
+        harness.seam.put(quota.id, quota)
         await stack.enter_async_context(
             EchoWorker(harness.address(), engine or EchoEngine(), replica_id="rep_0")
         )
@@ -117,11 +103,11 @@ async def test_what_is_inside_through_four_is_limited_together(tmp_path: Path) -
     engine = HeldEngine()
     async with gateways(tmp_path, 4, a_quota(resource="concurrency", limit=7), engine) as several:
         asked = asyncio.create_task(several.ask(20))
-        await until(lambda: several.reserved() == 7)
+        await until(lambda: _reserved(several) == 7)
         engine.release.set()
         answers = await asked
         assert answers.count(200) >= 7 and set(answers) == {200, 429}
-        await until(lambda: several.reserved() == 0)  # the others hear of it at the next tick
+        await until(lambda: _reserved(several) == 0)  # the others hear of it at the next tick
         assert await several.ask(7) == [200] * 7
 
 
@@ -131,7 +117,7 @@ async def test_a_killed_gateway_leaves_nothing_reserved(tmp_path: Path) -> None:
     async with gateways(tmp_path, 2, quota, engine) as several:
         doomed = dataclasses.replace(several, ports=several.ports[:1])
         asked = asyncio.create_task(doomed.ask(4))
-        await until(lambda: several.reserved() == 4)
+        await until(lambda: _reserved(several) == 4)
         several.processes[0].kill()
         with pytest.raises(httpx.HTTPError):
             await asked
@@ -139,9 +125,20 @@ async def test_a_killed_gateway_leaves_nothing_reserved(tmp_path: Path) -> None:
         living = dataclasses.replace(several, ports=several.ports[1:])
         assert await living.ask(1) == [429]
         engine.release.set()
-        await until(lambda: several.reserved() == 0)
+        await until(lambda: _reserved(several) == 0)
         assert time.monotonic() - killed_at <= LEASE_MS / 1000 + 1
         assert await living.ask(6) == [200] * 4 + [429] * 2
+
+
+def _reserved(several: Gateways) -> int:
+    """As Valkey has it, without what has expired."""
+    client = Redis.from_url(os.environ["VALKEY_URL"])
+    raw: Any = client.get(store_name("tnt_a", several.quota.id))
+    if raw is None:
+        return 0
+    held = msgspec.msgpack.decode(raw)["p"]
+    now_ms = time.time() * 1000
+    return sum(h[0] - h[1] for h in held.values() if h[3] > now_ms) if isinstance(held, dict) else 0
 
 
 async def _until_ready(harness: Harness, port: str) -> None:
