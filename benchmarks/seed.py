@@ -48,6 +48,8 @@ def seed(
     keys = seed_rows.keys(shape, tenants, now, draw)
     _timed("tenants", connection, "tenants_tenant", seed_rows.TENANT_COLUMNS, (row.values for row in tenants))
     _timed("keys", connection, "tenants_apikey", seed_rows.KEY_COLUMNS, (row.values for row in keys))
+    quotas = seed_rows.quotas(keys, now, draw)
+    _timed("quotas", connection, "control_quota", seed_rows.QUOTA_COLUMNS, quotas)
     rows = seed_rows.usage(shape, keys, usage, now, draw)
     _timed("usage", connection, "tenants_usageminute", seed_rows.USAGE_COLUMNS, rows)
     _roll_up(connection, [tenant.id for tenant in tenants])
@@ -64,7 +66,7 @@ def _timed(
     columns: Sequence[str],
     rows: Iterable[Row],
 ) -> None:
-    started, count, named = time.monotonic(), 0, ", ".join(columns)
+    started, count, named = time.monotonic(), 0, ", ".join(f'"{name}"' for name in columns)
     with connection.transaction(), connection.cursor() as cursor:
         # Tables with row-level security take no COPY from whom it binds, and it binds their owner too.
         cursor.execute(f"CREATE TEMP TABLE seeding (LIKE {table}) ON COMMIT DROP")
@@ -84,7 +86,7 @@ def _take_nulls(cursor: psycopg.Cursor[Any], columns: Sequence[str]) -> None:
     )
     for (name,) in cursor.fetchall():
         if name not in columns:
-            cursor.execute(f"ALTER TABLE seeding ALTER COLUMN {name} DROP NOT NULL")
+            cursor.execute(f'ALTER TABLE seeding ALTER COLUMN "{name}" DROP NOT NULL')
 
 
 def _roll_up(connection: psycopg.Connection[Any], tenant_ids: Sequence[str]) -> None:

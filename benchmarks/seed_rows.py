@@ -22,7 +22,14 @@ TENANT_COLUMNS = (
 )  # fmt: skip
 KEY_COLUMNS = (
     "id", "first_id", "tenant_id", "name", "prefix", "last_four", "digest", "scopes", "created_at", "created_by",
+    "last_used_class", "last_used_network",
 )  # fmt: skip
+QUOTA_COLUMNS = (
+    "id", "tenant_id", "key_id", "resource", "window", "limit", "observe_only", "is_of_platform",
+    "soft_told_for", "hard_told_for", "created_at", "updated_at",
+)  # fmt: skip
+QUOTAS = (("requests", "second"), ("concurrency", ""), ("cost_micro", "month"))
+"""Of every tenant, and the first of them of each tenant's first key."""
 USAGE_COLUMNS = ("minute", *DIMENSIONS, *NAMES, *COUNTS)
 EVENT_COLUMNS = (
     "event_id", "at", "tenant_id", "tenant_name", "actor_type", "actor_id", "actor_name", "action",
@@ -67,11 +74,19 @@ def keys(shape: Shape, owners: Sequence[Tenant], now: datetime, draw: random.Ran
     return [_key(number, owners[number % len(owners)], now, draw) for number in range(shape.keys)]
 
 
+def quotas(callers: Sequence[Key], now: datetime, draw: random.Random) -> list[Row]:
+    """Of the tenants that these keys are of."""
+    first = {key.tenant.id: key.id for key in reversed(callers)}
+    found = [(tenant_id, None, *kind) for tenant_id in first for kind in QUOTAS]
+    found += [(tenant_id, key_id, *QUOTAS[0]) for tenant_id, key_id in first.items()]
+    return [(_id("quo_", 16, draw), *target, 10**6, False, True, 0, 0, now, now) for target in found]
+
+
 def _key(number: int, owner: Tenant, now: datetime, draw: random.Random) -> Key:
     ident, name = _id("key_", 12, draw), f"service {number}"
     created = now - timedelta(minutes=draw.randrange(500_000))
     shown = (f"tg_{ident[4:8]}…", ident[-4:])
-    values = (ident, "", owner.id, name, *shown, draw.randbytes(32), ["infer"], created, "seed")
+    values = (ident, "", owner.id, name, *shown, draw.randbytes(32), ["infer"], created, "seed", "", "")
     return Key(ident, name, owner, values)
 
 

@@ -12,6 +12,7 @@ from django.db.models import Sum
 
 from benchmarks.seed import seed
 from benchmarks.seed_rows import Shape
+from serving.control.quotas.models import Quota
 from tenants.models import (
     ApiKey,
     AuditEvent,
@@ -39,6 +40,7 @@ def test_a_small_seed_is_whole() -> None:
     with all_tenants("a test"):
         assert Tenant.objects.count() == 5 and ApiKey.objects.count() == 20
         assert UsageMinute.objects.count() == 500 and AuditEvent.objects.count() == 40
+        assert Quota.objects.count() == 5 * 4
         minutes, *wider = (
             model.objects.aggregate(n=Sum("requests"), cost=Sum("cost_micro"))
             for model in (UsageMinute, UsageHour, UsageDay, UsageWeek, UsagePlatformDay)
