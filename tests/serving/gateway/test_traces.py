@@ -180,3 +180,14 @@ async def test_a_trace_that_begins_here_is_told_to_the_client(traced: Recorded) 
     request = traced.spans()[0]
     assert response.headers["traceparent"] == f"00-{request['trace']}-{request['id']}-01"
     assert request["parent"] == ""
+
+
+async def test_no_span_holds_a_key(traced: Recorded) -> None:
+    """However it was sent: in its place, as an id, as a model's name, in a body that is refused."""
+    harness, token = traced.harness, traced.harness.token
+    await harness.infer(traceparent=SAMPLED, x_request_id=token, x_tidegate_priority=token, user_agent=token)
+    await harness.infer(traceparent=SAMPLED, x_request_id=token, user_agent=token)
+    await harness.infer(model=token, traceparent=SAMPLED)
+    await harness.infer({"inputs": token, token: token}, traceparent=SAMPLED)
+    spans = repr(traced.spans())
+    assert len(traced.spans()) >= 4 and token[-24:-1] not in spans
