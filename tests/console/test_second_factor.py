@@ -185,3 +185,15 @@ def test_a_recovery_code_used_twice_at_one_moment_opens_one_door() -> None:
     for thread in threads:
         thread.join(timeout=60)
     assert sorted(opened) == [False] * 7 + [True]
+
+
+@pytest.mark.parametrize(
+    "path", ["/accounts/2fa/", "/accounts/password/change/", "/accounts/reauthenticate/"]
+)
+def test_a_page_of_the_account_has_one_heading_which_is_its_title(root: User, path: str) -> None:
+    client = Client()
+    sign_in(client)
+    page = client.get(path).content.decode()
+    [heading] = re.findall(r"<h1[^>]*>\s*(.*?)\s*</h1>", page, re.DOTALL)
+    [title] = re.findall(r"<title>\s*(.*?)\s*· Tidegate</title>", page, re.DOTALL)
+    assert heading == title != "Account"
