@@ -84,6 +84,7 @@ class PackedEncoder:
         self._fixed: FixedForwards | None = None
         # A CUDA layer is only enqueued when the host comes back: pausing there would pause nothing.
         self.can_yield = device.type == "cpu"
+        self._attends_in_tiles = can_tile(device, self._dtype)
 
     @property
     def vocabulary(self) -> int:
@@ -111,7 +112,16 @@ class PackedEncoder:
         packing = pack(ids, lengths, size)
         if size is not None:
             return self._finish(self._replay(packing), packing)
-        states, attend = self._begin(packing)
+        outputs = yield from self._through(packing)
+        if self._attends_in_tiles and not _is_finite(outputs):
+            outputs = yield from self._through(packing, apart=True)
+        return outputs
+
+    def _through(
+        self, packing: Packing, *, apart: bool = False
+    ) -> Generator[None, None, dict[str, Tensor]]:
+        """All layers. `apart`: no row is near another one, whose numbers may not be finite."""
+        states, attend = self._begin(packing, apart=apart)
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
             # Attention and each half of the feed-forward block cost about the same.
@@ -159,12 +169,12 @@ class PackedEncoder:
     # ------------------------------------------------------------ computing
 
     @torch.inference_mode()
-    def _begin(self, packing: Packing) -> tuple[torch.Tensor, Attend]:
+    def _begin(self, packing: Packing, *, apart: bool = False) -> tuple[torch.Tensor, Attend]:
         shape = self._shape
         arrays = [packing.ids, packing.positions]
         if not can_vary(self._device, self._dtype):
             ids, positions = self._transfer.to_device(arrays)
-            return self._embed(ids, positions), self._attend_blocks(packing)
+            return self._embed(ids, positions), self._attend_blocks(packing, apart=apart)
         ends = boundaries(packing)[: packing.rows + 2]
         ids, positions, edges = self._transfer.to_device([*arrays, ends])
         longest = int(np.diff(ends).max())
@@ -176,11 +186,11 @@ class PackedEncoder:
             head_size=shape.head_size,
         )
 
-    def _attend_blocks(self, packing: Packing) -> Attend:
+    def _attend_blocks(self, packing: Packing, *, apart: bool) -> Attend:
         heads, head_size = self._shape.heads, self._shape.head_size
-        tiled = pieces(packing.groups, self._dtype) if can_tile(self._device, self._dtype) else None
-        if tiled is None:
+        if apart or not self._attends_in_tiles:
             return partial(attend_grouped, groups=packing.groups, heads=heads, head_size=head_size)
+        tiled = pieces(packing.groups, packing.padded)
         return partial(attend_tiled, pieces=tiled, heads=heads, head_size=head_size)
 
     def _embed(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -288,3 +298,7 @@ class PackedEncoder:
         activation = torch.tanh if self._shape.names.classifier_activation == "tanh" else torch.relu
         pairs = weights.pair(first), weights.pair(second)
         return ClassificationHead(*pairs, activation, settings.labels, self._transfer)
+
+
+def _is_finite(outputs: dict[str, Tensor]) -> bool:
+    return all(np.isfinite(array).all() for kind, array in outputs.values() if kind == "FP32")

@@ -12,6 +12,7 @@ import pytest
 from serving.errors import DataPlaneError, InputTooLong, InvalidTensor
 from serving.worker.engines.contract import EngineInput, EngineOutput, LoadFailed, Tensor
 from serving.worker.engines.encoder.engine import EncoderEngine
+from tests.serving.worker.engines import architectures
 from tests.serving.worker.engines.running import finish, run, text
 
 pytestmark = pytest.mark.torch
@@ -121,6 +122,22 @@ def test_plain_linears_equal_prepacked_ones(
     inputs = [text(ids) for ids in tokenised(minilm_path, SENTENCES)]
     plain = embeddings(loaded(minilm_path), *inputs)
     np.testing.assert_allclose(plain, embeddings(minilm, *inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_row_whose_numbers_are_not_finite_spoils_no_other(tmp_path: Path, dtype: str) -> None:
+    import torch
+
+    model = architectures.save(tmp_path, "bert")
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight[77] = torch.nan
+    model.save_pretrained(tmp_path)
+    engine = loaded(tmp_path, dtype=dtype)
+    good, bad, long = [5, 6, 7, 8, 9], [5, 77, 7, 8, 9], list(range(10, 31))
+    alone = np.concatenate([embeddings(engine, text(row)) for row in (good, long)])
+    together = embeddings(engine, text(good), text(bad), text(good), text(long))
+    assert np.isnan(together[1]).all()
+    np.testing.assert_allclose(together[[0, 2, 3]], alone[[0, 0, 1]], atol=1e-5 if dtype == "fp32" else 2e-2)
 
 
 def test_it_pauses_three_times_in_a_layer(minilm: EncoderEngine) -> None:

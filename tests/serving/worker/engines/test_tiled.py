@@ -29,20 +29,36 @@ def random_qkv(tokens: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def attended(qkv: torch.Tensor, groups: list[Group]) -> torch.Tensor:
-    pieces = tiled.pieces(groups, qkv.dtype)
-    assert pieces is not None
-    return tiled.attend_tiled(qkv, pieces, HEADS, HEAD_SIZE)
+    return tiled.attend_tiled(qkv, tiled.pieces(groups, len(qkv)), HEADS, HEAD_SIZE)
 
 
+@pytest.mark.parametrize("padding", [0, 7])
 @pytest.mark.parametrize("length", [*range(1, 36), 47, 48, 49, 63, 100, 255, 257, 300])
-def test_rows_of_every_length_get_what_they_get_alone(length: int) -> None:
+def test_rows_of_every_length_get_what_they_get_alone(length: int, padding: int) -> None:
     groups = groups_of((5, 11), (-(-48 // length) + 1, length), (1, length + 1))
-    qkv = random_qkv(groups[-1].stop + 7)
-    expected = attend(qkv, groups, HEADS, HEAD_SIZE)
-    got = attended(qkv, groups)
+    qkv = random_qkv(groups[-1].stop + padding)
     stop = groups[-1].stop
-    torch.testing.assert_close(got[:stop], expected[:stop], atol=1e-5, rtol=1e-5)
-    assert not got[stop:].any()
+    expected = attend(qkv, groups, HEADS, HEAD_SIZE)[:stop]
+    got = attended(qkv, groups)
+    torch.testing.assert_close(got[:stop], expected, atol=1e-5, rtol=1e-5)
+    assert got.shape == (stop + padding, HEADS * HEAD_SIZE)
+
+
+@pytest.mark.parametrize("length", [1, 5, 13, 16, 21])
+@pytest.mark.parametrize("padding", [0, 2])
+def test_a_row_with_nothing_around_it_is_attended_too(length: int, padding: int) -> None:
+    groups = groups_of((1, length))
+    qkv = random_qkv(length + padding)
+    expected = attend(qkv[:length], groups, HEADS, HEAD_SIZE)
+    torch.testing.assert_close(attended(qkv, groups)[:length], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_linear_layers_output_may_be_a_part_of_something_larger() -> None:
+    groups = groups_of((4, 13), (2, 30))
+    whole = random_qkv(groups[-1].stop + 9)
+    part = whole[9:]
+    expected = attend(part, groups, HEADS, HEAD_SIZE)
+    torch.testing.assert_close(attended(part, groups), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
@@ -55,27 +71,14 @@ def test_half_precisions_are_attended_in_fp32(dtype: torch.dtype, atol: float) -
     torch.testing.assert_close(got.float(), expected, atol=atol, rtol=atol)
 
 
-def test_a_row_of_numbers_that_are_not_finite_spoils_itself_only() -> None:
-    groups = groups_of((8, 13))
-    qkv = random_qkv(104)
-    expected = attend(qkv, groups, HEADS, HEAD_SIZE)
-    qkv[26:39] = torch.nan
-    got = attended(qkv, groups)
-    assert got[26:39].isnan().all()
-    kept = torch.cat([got[:26], got[39:]])
-    torch.testing.assert_close(kept, torch.cat([expected[:26], expected[39:]]), atol=1e-5, rtol=1e-5)
-
-
-def test_a_large_group_is_copied_in_pieces() -> None:
-    pieces = tiled.pieces(groups_of((100, 13)), torch.float32)
-    assert pieces is not None
-    assert sum(piece.rows for piece in pieces) == 100
-    assert max(piece.rows * piece.length for piece in pieces) <= 128
-
-
-@pytest.mark.parametrize("groups", [groups_of((1, 13)), groups_of((3, 13)), groups_of((1, 61), (9, 32))])
-def test_what_no_copy_would_speed_up_stays_where_it_is(groups: list[Group]) -> None:
-    assert tiled.pieces(groups, torch.float32) is None
+def test_keys_fill_whole_tiles_where_the_sequence_has_them() -> None:
+    groups = groups_of((8, 13), (1, 33), (2, 61))
+    first, second, last = tiled.pieces(groups, groups[-1].stop)
+    assert (first.room, first.first_key) == (16, 0)
+    assert (second.room, second.mask) == (33, None)  # a little rest
+    assert (last.room, last.first_key) == (64, groups[-1].start - 3)  # nothing follows: they start earlier
+    (alone,) = tiled.pieces(groups_of((1, 13)), 13)
+    assert (alone.room, alone.mask) == (13, None)
 
 
 def test_a_machine_without_the_kernel_attends_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
