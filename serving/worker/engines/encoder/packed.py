@@ -117,9 +117,7 @@ class PackedEncoder:
             outputs = yield from self._through(packing, apart=True)
         return outputs
 
-    def _through(
-        self, packing: Packing, *, apart: bool = False
-    ) -> Generator[None, None, dict[str, Tensor]]:
+    def _through(self, packing: Packing, *, apart: bool = False) -> Generator[None, None, dict[str, Tensor]]:
         """All layers. `apart`: no row is near another one, whose numbers may not be finite."""
         states, attend = self._begin(packing, apart=apart)
         last = len(self._layers) - 1
