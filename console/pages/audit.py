@@ -21,9 +21,10 @@ from console.requests import ConsoleRequest
 from tenants.access import require
 from tenants.actors import Actor
 from tenants.errors import Conflict, NotFound
-from tenants.models import AuditCheckpoint, AuditEvent, AuditLink, AuditVerification, Tenant
+from tenants.models import AuditArchive, AuditCheckpoint, AuditEvent, AuditLink, AuditVerification, Tenant
 from tenants.roles import Right
 from tenants.trail import signing
+from tenants.trail.archives.finding import archive_of_event
 from tenants.trail.canonical import chain_of
 from tenants.trail.formats import available_formats
 from tenants.trail.search import FILTERS, SEARCHED, Asked, matching
@@ -69,6 +70,8 @@ def index(request: ConsoleRequest) -> HttpResponse:
 def detail(request: ConsoleRequest, event_id: str) -> HttpResponse:
     """One event by an address that may be kept. Raises `NotFound` for one of a trail that is not theirs."""
     event = AuditEvent.objects.filter(event_id=event_id).first()
+    if event is None and (archive := archive_of_event(request.actor, event_id)):
+        return _archived(request, event_id, archive)
     if event is None or not request.actor.has(Right.VIEW_AUDIT, event.tenant_id):
         raise NotFound("event")
     link = AuditLink.objects.filter(pk=event.pk).first()
@@ -81,6 +84,19 @@ def detail(request: ConsoleRequest, event_id: str) -> HttpResponse:
         hash=bytes(link.hash).hex() if link else "",
         crumbs=[(_("Audit"), reverse("audit"))],
         history=_history(request, event),
+    )
+
+
+def _archived(request: ConsoleRequest, event_id: str, archive: AuditArchive) -> HttpResponse:
+    """Gone from here, and where to."""
+    return show(
+        request,
+        "pages/audit_event_archived.html",
+        status=410,
+        event_id=event_id,
+        archive=archive,
+        may_fetch=request.actor.has(Right.EXPORT_AUDIT, archive.tenant_id),
+        crumbs=[(_("Audit"), reverse("audit"))],
     )
 
 

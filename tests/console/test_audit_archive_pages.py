@@ -52,3 +52,24 @@ def test_an_owner_says_how_long_and_everyone_who_may_export_fetches_the_file(wor
         assert f'"prev_hash":"{previous}"'.encode() in tail
         previous = sha256(bytes.fromhex(previous) + record).hexdigest()
     assert previous == manifest["last_hash"]
+
+
+def test_the_address_of_an_archived_event_says_where_it_went(world: World) -> None:
+    owner = world.client("owner")
+    owner.post(reverse("audit_retention"), {"months": "2"})
+    chain_now()
+    with all_tenants("a test"):
+        event = AuditEvent.objects.filter(tenant_id=world.cast.tenant.pk).order_by("seq").first()
+    assert event is not None
+    address = reverse("audit_event", args=[event.event_id])
+    assert owner.get(address).status_code == 200
+    archive_due(timezone.now() + timedelta(days=100))
+    with all_tenants("a test"):
+        archive = AuditArchive.objects.get(tenant_id=world.cast.tenant.pk)
+    for client, fetches in ((owner, True), (world.client("operator"), True)):
+        answer = client.get(address)
+        text = answer.content.decode()
+        assert answer.status_code == 410 and archive.pk in text and archive.sha256 in text
+        assert (reverse("audit_archive_file", args=[archive.pk]) in text) is fetches
+    assert world.client("stranger").get(address).status_code == 404
+    assert owner.get(reverse("audit_event", args=["evt_never"])).status_code == 404

@@ -37,6 +37,13 @@ class AuditRetention(models.Model):
         return f"{self.chain} {self.months}"
 
 
+class ArchiveManager(TenantScopedManager["AuditArchive"]):
+    """Leaves the marks in the database: they are searched there, and large."""
+
+    def get_queryset(self) -> models.QuerySet[AuditArchive]:
+        return super().get_queryset().defer("event_marks")
+
+
 class AuditArchive(models.Model):
     """A file that holds the events of one chain from a position to another. Never changed, never deleted.
 
@@ -55,9 +62,11 @@ class AuditArchive(models.Model):
     size_bytes = models.BigIntegerField()
     sha256 = models.CharField(max_length=64)
     manifest = models.JSONField()
+    event_marks = models.BinaryField(default=b"", editable=False)
+    """Eight bytes for each event (`finding.mark_of`), in the order of the file."""
     created_at = models.DateTimeField(default=timezone.now)
 
-    objects: ClassVar[TenantScopedManager[AuditArchive]] = TenantScopedManager()
+    objects: ClassVar[ArchiveManager] = ArchiveManager()
 
     class Meta:
         app_label = "tenants"

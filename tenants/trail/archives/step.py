@@ -20,6 +20,7 @@ from tenants.models import Tenant
 from tenants.scoping import all_tenants
 from tenants.trail import signing
 from tenants.trail.archives import files
+from tenants.trail.archives.finding import mark_of
 from tenants.trail.archives.models import AuditArchive, AuditRetention
 from tenants.trail.archives.verify import followed
 from tenants.trail.canonical import GENESIS
@@ -127,21 +128,24 @@ def _written(
         raise NotVerified("there are links without events")
     archive.prev_hash, archive.last_hash = digest, bytes(ends.last["hash"])
     archive.first_at, archive.last_at = _time(ends.first), _time(ends.last)
+    archive.event_marks = bytes(ends.marks)
     archive.size_bytes, archive.sha256 = path.stat().st_size, files.digest(path)
     archive.manifest = _manifest(archive)
     return archive
 
 
 class _Ends:
-    """Remembers the first and the last row that passed."""
+    """Remembers the first and the last row that passed, and a mark of each."""
 
     def __init__(self) -> None:
         self.first: Row | None = None
         self.last: Row | None = None
+        self.marks = bytearray()
 
     def watched(self, pages: Iterator[list[Row]]) -> Iterator[list[Row]]:
         for page in pages:
             self.first, self.last = self.first or page[0], page[-1]
+            self.marks += b"".join(mark_of(row["event_id"]) for row in page)
             yield page
 
 
