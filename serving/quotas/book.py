@@ -28,6 +28,10 @@ class Binding(tuple[Holding, ...]):
     """What bounds how many may wait at a replica, for its worker: id, name, limit."""
     template = b""
     """Header lines as `fields` writes them, with places for what changes at each answer."""
+    units: tuple[int, ...] = ()
+    """What one of each limit is shown in."""
+    scarce: tuple[tuple[int, ...], ...] = ()
+    """Places of the limits on requests, and of those on tokens, where there are any."""
     until = 0.0
     """Unix seconds to which the template holds: the first window's end."""
 

@@ -7,6 +7,8 @@ scarcest of those on requests and of those on tokens. An answer fills a template
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from math import ceil
 
 from serving.quotas.account import BUDGET
 from serving.quotas.book import Binding
@@ -22,7 +24,6 @@ _UNITS = {
 _RESOURCES = ("requests", "tokens")
 """Those of `x-ratelimit-*`."""
 _SCARCEST = b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
-_NEVER = math.inf
 
 
 def lines(binding: Binding, now: float) -> bytes:
@@ -31,23 +32,25 @@ def lines(binding: Binding, now: float) -> bytes:
         return b""
     if now >= binding.until:
         _prepare(binding, now)
+    standings = [holding.standing(now) for holding in binding]
     values: list[int | bytes] = []
-    scarcest: dict[str, tuple[float, int, int, float]] = {}
-    for holding in binding:
-        remaining, reset_s = holding.standing(now)
-        limit = holding.limit
-        values += (_shown(limit, remaining), math.ceil(reset_s))
-        if limit.resource in _RESOURCES:
-            most = limit.size or limit.value
-            known = (remaining / most, most, remaining, reset_s)
-            before = scarcest.get(limit.resource)
-            if before is None or known < before:
-                scarcest[limit.resource] = known
-    for resource in _RESOURCES:
-        found = scarcest.get(resource)
-        if found is not None:
-            values += (found[1], found[2], duration(found[3]))
+    for (remaining, reset_s), unit in zip(standings, binding.units):  # noqa: B905 - one each
+        values += (remaining // unit, ceil(reset_s))
+    for places in binding.scarce:
+        place = places[0] if len(places) == 1 else _scarcest(binding, standings, places)
+        remaining, reset_s = standings[place]
+        values += (_most(binding[place].limit), remaining, duration(reset_s))
     return binding.template % tuple(values)
+
+
+def _scarcest(binding: Binding, standings: list[tuple[int, float]], places: tuple[int, ...]) -> int:
+    """Of limits on one resource that which has least left of what it gives."""
+
+    def left(place: int) -> tuple[float, int, int, float]:
+        most, (remaining, reset_s) = _most(binding[place].limit), standings[place]
+        return remaining / most, most, remaining, reset_s
+
+    return min(places, key=left)
 
 
 def pairs(binding: Binding, now: float) -> list[Pair]:
@@ -59,10 +62,18 @@ def pairs(binding: Binding, now: float) -> list[Pair]:
 def duration(seconds: float) -> bytes:
     """As OpenAI writes it: `12ms`, `1.5s`, `6m0s`, `23h59m59s`."""
     if seconds < 1:
-        return b"%dms" % math.ceil(seconds * 1000)
-    if seconds < 60:
-        return f"{round(seconds, 3):g}s".encode()
-    minutes, rest = divmod(math.ceil(seconds), 60)
+        return _brief(ceil(seconds * 1000))
+    return b"%gs" % round(seconds, 3) if seconds < 60 else _long(ceil(seconds))
+
+
+@lru_cache(maxsize=1024)
+def _brief(ms: int) -> bytes:
+    return b"%dms" % ms
+
+
+@lru_cache(maxsize=4096)
+def _long(seconds: int) -> bytes:
+    minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return b"%dh%dm%ds" % (hours, minutes, rest) if hours else b"%dm%ds" % (minutes, rest)
 
@@ -76,17 +87,23 @@ def _prepare(binding: Binding, now: float) -> None:
     head = f"ratelimit-policy: {policies}\r\nratelimit: {states}\r\n".encode()
     rest = [_SCARCEST % ((name.encode(),) * 3) for name in _RESOURCES if name in resources]
     binding.template = b"".join((head, *rest))
-    binding.until = min(ends, default=_NEVER)
+    binding.until = min(ends, default=math.inf)
+    binding.units = tuple([_unit(holding.limit) for holding in binding])
+    places = [
+        tuple([place for place, holding in enumerate(binding) if holding.limit.resource == name])
+        for name in _RESOURCES
+    ]
+    binding.scarce = tuple([found for found in places if found])
 
 
 def _policy(limit: Limit) -> str:
     window = f";w={limit.window_s}" if limit.window_s else ""
-    return f'"{limit.name}";q={_shown(limit, _most(limit))}{window}{_UNITS.get(limit.resource, "")}'
+    return f'"{limit.name}";q={_most(limit) // _unit(limit)}{window}{_UNITS.get(limit.resource, "")}'
 
 
-def _shown(limit: Limit, amount: int) -> int:
+def _unit(limit: Limit) -> int:
     """Whole numbers only: milliseconds rounded down, money in its micro-units."""
-    return amount // 1000 if limit.resource == "device_us" else amount
+    return 1000 if limit.resource == "device_us" else 1
 
 
 def _most(limit: Limit) -> int:

@@ -201,7 +201,8 @@ class Holding:
             return self.limit.size
         back = max(0.0, now * 1000 - self.view_ms) * self.limit.per_ms
         there = view.level + view.slack + int(back) - (self.spent - self.view_spent)
-        return max(0, min(self.limit.size, there))
+        size = self.limit.size
+        return 0 if there < 0 else there if there < size else size
 
     def reset_s(self, now: float, amount: int = 1) -> float:
         """Until there is more: the end of a budget's window, or when a rate has `amount` again."""

@@ -101,8 +101,7 @@ class QuotaKeeper:
 
     def take(self, binding: Binding, needed: Amounts) -> Reservation | None:
         """What is in hand; None where the store has to be asked (`ask`). Raises a refusal that is known."""
-        amounts = [needed[holding.limit.column] for holding in binding]
-        pairs = tuple(zip(binding, amounts, strict=True))
+        own = pairs = tuple([(holding, needed[holding.limit.column]) for holding in binding])
         if monotonic() > self._fresh_until or self.is_away:
             for holding in binding:
                 holding.drop_slack()
@@ -116,7 +115,7 @@ class QuotaKeeper:
             if shared is None:
                 return None
             pairs += shared
-        for holding, amount in zip(binding, amounts, strict=True):
+        for holding, amount in own:
             holding.take(amount)
         self._active.update(binding)
         if self._timer is None:
