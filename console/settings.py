@@ -270,6 +270,10 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "ENABLE_DJANGO_DEPLOY_CHECK": False,
+    # What a PATCH takes is a body of its own, which says itself what may be left out.
+    "COMPONENT_SPLIT_PATCH": False,
+    # Our choices are words that say themselves: a list of "`owner` - owner" would tell nobody anything.
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "POSTPROCESSING_HOOKS": ["console.api.schema.for_every_operation"],
 }
 API_REQUESTS_PER_MINUTE = int(os.environ.get("TIDEGATE_API_REQUESTS_PER_MINUTE", "600"))

@@ -22,6 +22,9 @@ from tenants.trail.exports import access_export
 from tenants.trail.formats import FORMATS
 from tenants.trail.search import Asked
 
+FILES = {(200, each.media_type.partition(";")[0]): OpenApiTypes.BINARY for each in FORMATS.values()}
+"""What the answer may be, by the format that was asked for."""
+
 
 class ExportDocument(Document):
     id = serializers.CharField()
@@ -79,7 +82,7 @@ class OneExport(ApiView):
 class Content(ApiView):
     """`/audit-exports/{id}/content`"""
 
-    @shown("get_audit_export_content", {(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    @shown("get_audit_export_content", FILES)
     def get(self, request: Request, export_id: str) -> HttpResponseBase:
         """The file, or a range of it: a download that broke goes on with `Range`."""
         export = access_export(self.actor, export_id)

@@ -11,7 +11,9 @@ from rest_framework import exceptions
 from console.api.errors import PreconditionFailed
 from tenants.staleness import mark_of
 
-_TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e]*)"')
+_TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
+_ONE = re.compile(_TAG)
+_LIST = re.compile(rf"{_TAG}(?: *, *{_TAG})*")
 _MAX_CHARS = 1000
 
 
@@ -29,9 +31,9 @@ def refuse_changed(if_match: str | None, tag: str | None) -> None:
         return
     if if_match.strip() == "*":
         raise PreconditionFailed("There is no such object yet.")
-    listed = [part.strip() for part in if_match[:_MAX_CHARS].split(",")]
-    if not all(_TAG.fullmatch(part) for part in listed):
+    given = if_match.strip()
+    if len(given) > _MAX_CHARS or not _LIST.fullmatch(given):
         raise exceptions.ParseError('If-Match holds tags in quotes, such as "4f0c…", or *.')
     # Compared as they are: a weak tag (W/…) matches nothing, as the standard asks of If-Match.
-    if tag not in listed:
+    if tag not in _ONE.findall(given):
         raise PreconditionFailed("It was changed since you read it. Read it again and decide anew.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from inspect import getdoc
 from typing import Any, TypeVar
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
@@ -12,7 +13,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
 
-from console.api.fields import Body, Document, Query
+from console.api.fields import Body, Document, Query, Ref, Text
 from console.api.paging import DEFAULT_LIMIT, MAX_CURSOR_CHARS, MAX_LIMIT
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -70,7 +71,15 @@ class Closed(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         found = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        for name, field in self.target.fields.items():
+            if _needs_words(field):
+                found["properties"][name] |= {"minLength": 1, "pattern": r"\S"}
         return {**found, "additionalProperties": False}
+
+
+def _needs_words(field: serializers.Field) -> bool:
+    """Text that may not be blank, and is not told by a form of its own."""
+    return isinstance(field, Text | Ref) and not field.allow_blank
 
 
 def listed(name: str, row: Shape, query: type[Page] = Page) -> Callable[[View], View]:
@@ -170,11 +179,23 @@ _PROBLEM = {
 
 def for_every_operation(result: dict[str, Any], generator: Any, **others: Any) -> dict[str, Any]:
     """A hook of drf-spectacular: problems, headers, and the second shape of what may be rehearsed."""
-    result["components"]["schemas"].update(_problem_shapes())
+    schemas = result["components"]["schemas"]
+    for each in schemas.values():
+        _tidy(each)
+    schemas.update(_problem_shapes())
     for operations in result["paths"].values():
         for method, operation in operations.items():
             _complete(method, operation)
     return result
+
+
+def _tidy(schema: dict[str, Any]) -> None:
+    """Without the words a class has from its base, and without what the generator tells itself."""
+    if schema.get("description") in (getdoc(Body), getdoc(Document)):
+        del schema["description"]
+    for each in schema.get("properties", {}).values():
+        each.pop("x-spec-enum-id", None)
+        each.get("items", {}).pop("x-spec-enum-id", None)
 
 
 def _complete(method: str, operation: dict[str, Any]) -> None:

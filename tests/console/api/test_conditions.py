@@ -232,3 +232,10 @@ def test_an_answer_is_not_repeated_to_whoever_lost_the_right_to_it(world: World)
     assert asked() == 201
     with all_tenants("a test"):
         assert ApiKey.objects.filter(name="again").count() == 1
+
+
+def test_a_comma_within_a_tag_parts_nothing(world: World) -> None:
+    client, address = world.client("owner"), f"/tenants/{world.cast.tenant.pk}"
+    tag = ask(client, "GET", address)["ETag"]
+    assert ask(client, "PATCH", address, {"name": "New"}, If_Match='"a,b"').status_code == 412
+    assert ask(client, "PATCH", address, {"name": "New"}, If_Match=f'"a,b", {tag}').status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,3 +165,16 @@ def _ids(world: World) -> dict[str, str]:
 def _money(world: World) -> dict[str, str]:
     quota = create_quota(by=SYSTEM, tenant=world.cast.tenant, resource="requests", window="hour", limit=10)
     return {"quota_id": quota.pk, "price_id": set_price(by=SYSTEM, model=world.model).pk}
+
+
+def test_what_a_change_needs_and_what_may_not_be_blank_is_said() -> None:
+    shapes = openapi()["components"]["schemas"]
+    assert shapes["RoleBody"]["required"] == ["role"]
+    assert shapes["TenantBody"]["properties"]["name"]["pattern"] == r"\S"
+    assert not [name for name in shapes if name.startswith("Patched")]
+
+
+def test_no_word_of_the_generator_is_left() -> None:
+    said = json.dumps(openapi())
+    assert "x-spec-enum-id" not in said
+    assert "`owner` - owner" not in said
