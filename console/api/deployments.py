@@ -125,9 +125,10 @@ class SwitchDeployment(DeploymentView):
     @made("switch_deployment", SwitchBody, DeploymentDocument, status=200)
     def post(self, request: Request, deployment_id: str) -> Response:
         """Serve another version: new replicas become ready beside the old ones, then those drain."""
+        version_id = self.read(SwitchBody)["version"]
 
         def act(deployment: Deployment) -> Any:
-            version = self.named("version", access_version, self.read(SwitchBody)["version"])
+            version = self.named("version", access_version, version_id)
             return switch_version(by=self.actor, deployment=deployment, version=version)
 
         return self.change(lambda: self.managed(deployment_id), act, DeploymentDocument)

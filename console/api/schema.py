@@ -179,23 +179,25 @@ _PROBLEM = {
 
 def for_every_operation(result: dict[str, Any], generator: Any, **others: Any) -> dict[str, Any]:
     """A hook of drf-spectacular: problems, headers, and the second shape of what may be rehearsed."""
-    schemas = result["components"]["schemas"]
-    for each in schemas.values():
-        _tidy(each)
-    schemas.update(_problem_shapes())
+    _tidy(result)
+    result["components"]["schemas"].update(_problem_shapes())
     for operations in result["paths"].values():
         for method, operation in operations.items():
             _complete(method, operation)
     return result
 
 
-def _tidy(schema: dict[str, Any]) -> None:
+def _tidy(said: Any) -> None:
     """Without the words a class has from its base, and without what the generator tells itself."""
-    if schema.get("description") in (getdoc(Body), getdoc(Document)):
-        del schema["description"]
-    for each in schema.get("properties", {}).values():
-        each.pop("x-spec-enum-id", None)
-        each.get("items", {}).pop("x-spec-enum-id", None)
+    if isinstance(said, list):
+        for each in said:
+            _tidy(each)
+    elif isinstance(said, dict):
+        said.pop("x-spec-enum-id", None)
+        if said.get("description") in (getdoc(Body), getdoc(Document)):
+            del said["description"]
+        for each in said.values():
+            _tidy(each)
 
 
 def _complete(method: str, operation: dict[str, Any]) -> None:
