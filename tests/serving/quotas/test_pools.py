@@ -143,6 +143,7 @@ class InFlight(RuleBasedStateMachine):
         """When everybody said what they hold, a request is let in exactly where there is room or a right."""
         self.now += 1.0  # nothing is recalled any more
         self.tell_all()
+        self.tell_all()  # who was told then that slack is wanted back has given it
         has_right = self.own(tenant_id) < GUARANTEED[tenant_id]
         has_room = self.of_all() < POOL
         result = self.gateways[name].request(tenant_id, self.now)
