@@ -7,6 +7,8 @@ const WINDOW_S = 300;
 const HEIGHT_PX = 176;
 export const STAGES = ["gateway", "queue", "batch_wait", "execute", "post"];
 
+const MARK_COLOURS = { deployment: "interactive", version: "batch", replica: "bad", promise: "standard", limit: "standard", alert: "risk" };
+
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--tg-${name}`).trim();
 
 /** The n-th colour of an SLA class: its fixed hue, lighter or darker for further series. */
@@ -26,10 +28,12 @@ function plain(value) {
   return found;
 }
 
-/** Full minutes are labelled; what lies between them has its grid line only. */
-function minute(tick) {
+/** Full minutes are labelled, midnights with their date; what lies between has its grid line only. */
+function moment(tick) {
   if (tick % 60) return "";
-  return new Date(tick * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: document.documentElement.dataset.zone || "UTC" });
+  const zone = { timeZone: document.documentElement.dataset.zone || "UTC" };
+  const time = new Date(tick * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...zone });
+  return time === "00:00" ? new Date(tick * 1000).toLocaleDateString("sv", zone).slice(5) : time;
 }
 
 export class LiveChart {
@@ -46,10 +50,16 @@ export class LiveChart {
     document.addEventListener("tg:theme", () => { this.signature = null; this.#draw(); });
   }
 
-  /** `lines`: [{label, colour, dash?, values: [number|null, …]}]; `times`: unix seconds, ascending. */
-  show(times, lines) {
+  /**
+   * `lines`: [{label, colour, dash?, values: [number|null, …]}]; `times`: unix seconds, ascending.
+   * `span`: [since, until] of a part of the past, in which dragging calls `onZoom(since, until)`.
+   * `marks`: [{at, kind, action, target}] of what happened, drawn as thin lines; the cursor names them.
+   */
+  show(times, lines, span = null, marks = []) {
+    this.marks = marks;
     this.times = times;
     this.lines = lines;
+    this.span = span;
     this.#draw();
   }
 
@@ -58,7 +68,7 @@ export class LiveChart {
     const hasValues = this.lines.some((line) => line.values.some((value) => value !== null));
     if (this.empty) this.empty.hidden = hasValues;
     if (!hasValues && !this.plot) return;
-    const signature = JSON.stringify(this.lines.map((line) => [line.label, line.colour, line.dash]));
+    const signature = JSON.stringify([Boolean(this.span), this.lines.map((line) => [line.label, line.colour, line.dash])]);
     const data = this.options.stacked ? this.#stack() : [this.times, ...this.lines.map((line) => line.values)];
     if (this.plot && signature === this.signature) {
       this.plot.setData(data);
@@ -97,14 +107,19 @@ export class LiveChart {
       width: this.element.clientWidth,
       height: this.#height(),
       padding: [10, 8, 0, 0],
-      cursor: { sync: { key: "live" }, points: { size: 5 }, drag: { x: false, y: false } },
+      cursor: { sync: { key: "live" }, points: { size: 5 }, drag: { x: Boolean(this.span), y: false, setScale: false } },
+      hooks: {
+        setSelect: [(plot) => this.#zoom(plot)],
+        draw: [(plot) => this.#drawMarks(plot)],
+        setCursor: [(plot) => this.#nameMark(plot)],
+      },
       legend: { live: true, markers: { width: 0, fill: (_, i) => plain(lines[i - 1].colour) } },
       scales: {
-        x: { time: true, range: () => { const end = this.times.at(-1) ?? Date.now() / 1000; return [end - WINDOW_S, end]; } },
+        x: { time: true, range: () => { if (this.span) return this.span; const end = this.times.at(-1) ?? Date.now() / 1000; return [end - WINDOW_S, end]; } },
         y: { range: () => [0, this.options.max ?? Math.max(this.#top() * 1.15, this.options.least ?? 1e-9)] },
       },
       axes: [
-        { ...axis, size: 26, space: 40, values: (_, ticks) => ticks.map(minute) },
+        { ...axis, size: 26, space: 40, values: (_, ticks) => ticks.map(moment) },
         { ...axis, size: 52, space: 34, values: (_, ticks) => ticks.map((tick) => this.options.axis?.(tick) ?? (tick === 0 ? "0" : Number(tick.toPrecision(3)).toLocaleString("en-US"))) },
       ],
       series: [
@@ -116,7 +131,7 @@ export class LiveChart {
           dash: line.dash,
           fill: stacked ? plain(line.colour) : undefined,
           spanGaps: false,
-          points: { show: false },
+          points: this.span && !stacked ? { size: 4 } : { show: false },
           value: (plot, _, seriesIndex, index) => this.#legend(lines.length - 1 - shown, shown, index),
         })),
       ],
@@ -128,6 +143,39 @@ export class LiveChart {
     const line = this.lines[this.options.stacked ? stackedAt : plainAt];
     const values = line?.values ?? [];
     return this.format(index === null || index === undefined ? values.findLast((v) => v !== null) ?? null : values[index]);
+  }
+
+  #drawMarks(plot) {
+    const { ctx: pen, bbox } = plot;
+    pen.save();
+    pen.lineWidth = devicePixelRatio;
+    pen.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const mark of this.marks) {
+      const x = Math.round(plot.valToPos(mark.at, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      pen.strokeStyle = pen.fillStyle = plain(colour(MARK_COLOURS[mark.kind] ?? "axis"));
+      pen.beginPath();
+      pen.moveTo(x, bbox.top);
+      pen.lineTo(x, bbox.top + bbox.height);
+      pen.stroke();
+      pen.fillRect(x - 3 * devicePixelRatio, bbox.top, 6 * devicePixelRatio, 4 * devicePixelRatio);
+    }
+    pen.restore();
+  }
+
+  // What happened where the cursor is: the nearest mark within a few pixels.
+  #nameMark(plot) {
+    const left = plot.cursor.left;
+    const near = (mark) => Math.abs(plot.valToPos(mark.at, "x") - left);
+    const found = left < 0 ? [] : this.marks.filter((mark) => near(mark) < 6).slice(0, 3);
+    plot.over.title = found.map((mark) => `${mark.action} ${mark.target} (${mark.actor})`).join("\n");
+  }
+
+  #zoom(plot) {
+    const { left, width } = plot.select;
+    if (width < 5) return;
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.onZoom?.(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
   }
 
   // The canvas only: the legend below it takes what it needs.

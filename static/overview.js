@@ -3,12 +3,14 @@
 import { LiveChart, STAGES, classColour, colour, sparkline } from "./charts.js";
 import { figure, money, percent, threeDigits, NONE } from "./figures.js";
 import { LiveFeed, bindBadge } from "./live.js";
+import { Past, bindRanges } from "./past.js";
 
 const page = document.getElementById("overview");
 const words = JSON.parse(document.getElementById("overview-words").textContent);
 const feed = new LiveFeed(page.dataset.scope);
 const body = page.querySelector("[data-rows]");
 const only = page.dataset.model || null;
+const past = new Past(page.dataset.scope, only);
 const chart = (name, options) => {
   const element = page.querySelector(`[data-chart="${name}"]`);
   return element && new LiveChart(element, options);
@@ -221,6 +223,45 @@ function showCharts(series, time) {
   showDevices(time);
 }
 
+// ---------------------------------------------------------------- a longer span, out of what was stored
+
+function showPast(series) {
+  const { starts, series: all } = past.answer ?? { starts: [], series: [] };
+  const found = all.filter((one) => one.labels.tenant);
+  const lines = found.slice(0, MAX_LINES).map((one, index) => pastLine(one, index, series));
+  const line = (one, metric) => ({ label: one.label, colour: one.colour, values: one.values[metric] });
+  const draw = (name, drawn) => charts[name]?.show(starts, drawn, past.span, past.marks);
+  draw("rps", lines.map((one) => line(one, "answered_s")));
+  draw("batch", lines.map((one) => line(one, "batch_rows_mean")));
+  draw("queue", lines.map((one) => line(one, "pending")));
+  draw("device", lines.map((one) => ({ ...line(one, "device_ms_s"), values: one.values.device_ms_s.map((ms) => (ms === null ? null : ms / 1000)) })));
+  const one = found.map((each, index) => pastLine(each, index, series)).find((each) => each.key === selected) ?? lines[0];
+  for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one?.label ?? "–";
+  if (one?.row) showCloses(one.row);
+  draw("latency", one ? pastLatency(one) : []);
+  draw("stages", one ? STAGES.map((stage) => ({ label: words[stage], colour: colour(stage), values: one.values[`${stage}_mean_ms`] })) : []);
+}
+
+function pastLine({ labels, names, values }, index, series) {
+  const key = `${labels.tenant} ${labels.model}`;
+  const live = series.find((one) => one.key === key);
+  const tenant = names.tenant ?? labels.tenant;
+  const label = page.dataset.scope === "all" ? `${tenant} · ${labels.model}` : labels.model;
+  return { key, values, label: live?.label ?? label, row: live?.row, colour: live?.colour ?? classColour("standard", index) };
+}
+
+function pastLatency(one) {
+  const base = colour(one.row?.sla_class ?? "standard");
+  const lines = [
+    { label: "p50", colour: colour("axis"), width: 1.25, values: one.values.total_p50_ms },
+    { label: "p95", colour: base, width: 2.25, values: one.values.total_p95_ms },
+    { label: "p99", colour: `color-mix(in oklab, ${base} 45%, #f76707)`, width: 1.25, values: one.values.total_p99_ms },
+  ];
+  const target = one.row?.target_ms;
+  if (target) lines.push({ label: words.target, colour: colour("target"), width: 1.25, dash: [5, 5], isLimit: true, values: one.values.total_p95_ms.map(() => target) });
+  return lines;
+}
+
 function showCloses(row) {
   const box = page.querySelector("[data-closes]");
   if (!box) return;
@@ -276,7 +317,12 @@ function show() {
   page.dataset.second = last?.at ?? "";
   showFigures(last);
   showTable(series, time);
-  showCharts(series, time);
+  if (past.isLive) showCharts(series, time);
+  else if (past.drawn !== past.answer || past.drawnFor !== selected) {
+    // Once per answer: the socket's seconds change nothing in it.
+    [past.drawn, past.drawnFor] = [past.answer, selected];
+    showPast(series);
+  }
 }
 
 function select(event) {
@@ -300,6 +346,10 @@ body.addEventListener("pointerleave", () => { isHovered = false; pause(); });
 body.addEventListener("focusin", pause);
 body.addEventListener("focusout", () => requestAnimationFrame(pause));
 feed.addEventListener("frames", show);
-document.addEventListener("tg:theme", show);
+past.addEventListener("change", () => { past.drawn = undefined; show(); });
+for (const one of Object.values(charts)) if (one) one.onZoom = (since, until) => past.zoom(since, until);
+bindRanges(past, page.querySelector("[data-ranges]"));
+past.start();
+document.addEventListener("tg:theme", () => { past.drawn = undefined; show(); });
 bindBadge(feed, document.getElementById("live-badge"));
 feed.start();

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,10 +17,13 @@ from console.api.fields import Document, Moment, Query
 from console.api.readable import readable
 from console.api.schema import shown
 from console.api.views import ApiView
+from serving.control.catalog.models import Version
 from serving.control.telemetry.history import MAX_POINTS, MAX_SERIES, Answer, Question, Unanswerable, read
+from serving.control.telemetry.marks import PREFIXES, marks
 from serving.telemetry.metrics import METRICS
 from tenants.access import require
 from tenants.errors import Invalid
+from tenants.models import Tenant
 from tenants.roles import Right
 from tenants.scoping import tenant_scope
 
@@ -30,7 +35,7 @@ LABELS = {
     "class": "sla_class",
 }
 """What a client calls a label → what a series does."""
-MAX_METRICS = 8
+MAX_METRICS = 16
 DEFAULT_S = 3600.0
 _SEPARATOR = ","
 
@@ -49,6 +54,9 @@ class MetricsDocument(Document):
 
 class SeriesDocument(Document):
     labels = serializers.DictField(child=serializers.CharField())
+    names = serializers.DictField(
+        child=serializers.CharField(), help_text="What ids among the labels are called: slug, version number."
+    )
     values = serializers.DictField(
         child=serializers.ListField(child=serializers.FloatField(allow_null=True)),
         help_text="Metric → one value per point; null where there is no evidence.",
@@ -94,6 +102,25 @@ class HistoryQuery(Query):
         """`class` is a word of the language, and so no name of an attribute."""
         named = {"class": serializers.CharField(required=False, max_length=16)}
         return {**super().get_fields(), **named}
+
+
+class MarkDocument(Document):
+    at = serializers.FloatField(help_text="Unix seconds.")
+    kind = serializers.CharField(help_text=f"One of {', '.join(sorted(set(PREFIXES.values())))}.")
+    action = serializers.CharField()
+    target = serializers.CharField()
+    actor = serializers.CharField()
+    event_id = serializers.CharField(help_text="The event in the audit trail.")
+
+
+class MarksDocument(Document):
+    data = MarkDocument(many=True)  # type: ignore[assignment]
+
+
+class MarksQuery(Query):
+    since = Moment(required=False, help_text="An hour before `until` by default.")
+    until = Moment(required=False, help_text="Now by default.")
+    tenant = serializers.CharField(required=False, max_length=40)
 
 
 class Metrics(ApiView):
@@ -150,10 +177,44 @@ class History(ApiView):
         return names
 
 
+class Marks(ApiView):
+    """`/metrics/marks`"""
+
+    @shown("list_marks", MarksDocument, MarksQuery)
+    def get(self, request: Request) -> Response:
+        """What happened besides: the newest events that may move a chart, for whoever reads the trail."""
+        ids = readable(self.actor, Right.VIEW_AUDIT)
+        tenant = self.asked.get("tenant")
+        if tenant is not None:
+            ids = [str(tenant)] if ids is None or tenant in ids else []
+        until: datetime = self.asked.get("until") or timezone.now()
+        since: datetime = self.asked.get("since") or until - timedelta(seconds=DEFAULT_S)
+        with nullcontext() if ids is None else tenant_scope(ids):
+            found = marks(since, until)
+        return Response({"data": [asdict(mark) for mark in found]})
+
+
+def _names(answer: Answer) -> tuple[dict[str, str], dict[str, str]]:
+    """Slugs of tenants and numbers of versions that occur, as far as the asker sees them."""
+    tenants = {one.labels["tenant_id"] for one in answer.series if "tenant_id" in one.labels}
+    versions = {one.labels["version_id"] for one in answer.series if "version_id" in one.labels}
+    slugs = Tenant.objects.filter(pk__in=tenants).values_list("pk", "slug") if tenants else ()
+    numbers = Version.objects.filter(pk__in=versions).values_list("pk", "number") if versions else ()
+    return dict(slugs), {pk: str(number) for pk, number in numbers}
+
+
 def _shown(answer: Answer) -> dict[str, Any]:
-    names = {label: name for name, label in LABELS.items()}
+    slugs, numbers = _names(answer)
     series = [
-        {"labels": {names[label]: value for label, value in one.labels.items()}, "values": one.values}
+        {
+            "labels": {name: one.labels[label] for name, label in LABELS.items() if label in one.labels},
+            "names": {
+                name: found[value]
+                for name, found in (("tenant", slugs), ("version", numbers))
+                if (value := one.labels.get(LABELS[name], "")) in found
+            },
+            "values": one.values,
+        }
         for one in answer.series
     ]
     return {

@@ -111,6 +111,7 @@ API: dict[str, Asks] = {
     "POST api_price_end": shared(Right.MANAGE_PRICES),
     "GET api_usage": somewhere(Right.VIEW_USAGE),
     "GET api_metrics": anyone(),
+    "GET api_metrics_marks": anyone(),
     "GET api_metrics_query": somewhere(Right.VIEW_USAGE),
     "GET api_events": somewhere(Right.VIEW_AUDIT),
     "GET api_event": replace(in_tenant(Right.VIEW_AUDIT), is_asked_first=True),

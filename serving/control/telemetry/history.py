@@ -14,8 +14,9 @@ from django.db.models import Q, QuerySet
 
 from serving.control.telemetry.models import RESOLUTIONS_S, MetricSlice, MetricSpan
 from serving.control.telemetry.retention import kept_s
+from serving.control.telemetry.store import tally_of
 from serving.telemetry.metrics import METRICS
-from serving.telemetry.tally import Tally, decode_tally
+from serving.telemetry.tally import Tally
 from serving.telemetry.windows import LABELS, SLICE_S
 
 MAX_POINTS = 1000
@@ -152,9 +153,9 @@ def _groups(question: Question, chosen: Chosen, first: int, step_s: int) -> dict
         points = out.setdefault(group, {})
         point = (start - first) // step_s
         if (held := points.get(point)) is None:
-            points[point] = decode_tally(raw)
+            points[point] = tally_of(raw)
         else:
-            held.add(decode_tally(raw))
+            held.add(tally_of(raw))
     return out
 
 

@@ -13,8 +13,8 @@ from itertools import pairwise
 from django.db.models import Max, Min
 
 from serving.control.telemetry.models import RESOLUTIONS_S, MetricSlice, MetricSpan
-from serving.control.telemetry.store import write
-from serving.telemetry.tally import Tally, decode_tally, encode_tally
+from serving.control.telemetry.store import tally_of, write
+from serving.telemetry.tally import Tally, encode_tally
 from serving.telemetry.windows import LATE_S, SLICE_S, SeriesKey, Slice
 from tenants.scoping import all_tenants
 
@@ -32,10 +32,10 @@ def merged(parts: Iterable[tuple[SeriesKey, bytes]]) -> dict[SeriesKey, bytes]:
     sums: dict[SeriesKey, Tally] = {}
     for key, raw in parts:
         if (held := sums.get(key)) is not None:
-            held.add(decode_tally(raw))
+            held.add(tally_of(raw))
         elif (first := once.pop(key, None)) is not None:
-            sums[key] = decode_tally(first)
-            sums[key].add(decode_tally(raw))
+            sums[key] = tally_of(first)
+            sums[key].add(tally_of(raw))
         else:
             once[key] = raw
     return once | {key: encode_tally(tally) for key, tally in sums.items()}

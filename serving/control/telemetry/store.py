@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+import msgspec
 import structlog
 from django.db import connection, transaction
 
 from serving.control.telemetry.models import RESOLUTIONS_S
 from serving.control.telemetry.partitions import make_day
-from serving.telemetry.tally import decode_tally
+from serving.telemetry.tally import Tally, decode_tally
 from serving.telemetry.windows import SLICE_S, SeriesKey, Slice
 from tenants.scoping import all_tenants
 
@@ -54,6 +55,15 @@ class SliceStore:
         return written
 
 
+def tally_of(raw: bytes) -> Tally:
+    """A stored tally. One that cannot be read (another version wrote it) counts nothing, and says so."""
+    try:
+        return decode_tally(raw)
+    except msgspec.DecodeError as error:
+        log.warning("telemetry.slice_unreadable", error=str(error))
+        return Tally()
+
+
 def write(resolution_s: int, piece: Slice) -> bool:
     """Write a slice; False when it was there already: a second controller, or a second try, adds nothing."""
     assert resolution_s in RESOLUTIONS_S
@@ -85,7 +95,7 @@ def _most(tallies: Mapping[SeriesKey, bytes]) -> list[Row]:
 
 
 def _row(key: SeriesKey, raw: bytes) -> Row:
-    tally = decode_tally(raw)
+    tally = tally_of(raw)
     return key, raw, tally.answered, tally.ended - tally.answered
 
 

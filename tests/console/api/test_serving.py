@@ -250,10 +250,25 @@ def test_metrics_over_time_are_told_with_their_gaps(operator: Client) -> None:
     answer = ask(operator, "GET", f"/metrics/query?metric=requests_s,kept_share&step=30&{query}").json()
     assert (answer["step_s"], answer["covered"], answer["left_out"]) == (30, [0, 0], 0)
     (series,) = answer["series"]
-    assert series == {"labels": {}, "values": {"requests_s": [None, None], "kept_share": [None, None]}}
+    assert series == {
+        "labels": {},
+        "names": {},
+        "values": {"requests_s": [None, None], "kept_share": [None, None]},
+    }
     assert pointers(ask(operator, "GET", "/metrics/query?metric=colour")) == ["/metric"]
     assert pointers(ask(operator, "GET", "/metrics/query?metric=requests_s&by=colour")) == ["/by"]
     assert pointers(ask(operator, "GET", "/metrics/query?metric=requests_s&step=15")) == ["/step"]
     assert list(ask(operator, "GET", "/metrics/query").json()["series"][0]["values"]) == ["requests_s"]
     late = "since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z"
     assert pointers(ask(operator, "GET", f"/metrics/query?metric=requests_s&{late}")) == ["/since"]
+
+
+def test_marks_are_the_events_that_move_charts_for_whoever_reads_the_trail(
+    operator: Client, world: World
+) -> None:
+    rows = ask(operator, "GET", "/metrics/marks").json()["data"]
+    assert "version" in {row["kind"] for row in rows}
+    assert all(row["action"].split(".")[0] not in ("key", "user", "tenant") for row in rows)
+    assert ask(world.client("viewer"), "GET", "/metrics/marks").json()["data"] == []
+    of_other = ask(operator, "GET", f"/metrics/marks?tenant={world.cast.other.pk}").json()["data"]
+    assert "version" not in {row["kind"] for row in of_other}

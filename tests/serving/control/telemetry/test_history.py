@@ -15,6 +15,7 @@ from serving.control.telemetry import history
 from serving.control.telemetry.history import Question, Unanswerable, read, step_for
 from serving.control.telemetry.store import write
 from serving.telemetry.metrics import METRICS
+from serving.telemetry.windows import Slice
 from tenants.scoping import all_tenants, tenant_scope
 from tests.serving.control.telemetry.conftest import HOUR, key, piece, tally
 
@@ -64,6 +65,13 @@ def test_a_coarse_slice_is_read_where_there_is_one_and_finer_ones_where_not(db: 
     answer = ask("answered_s", step_s=60, until=HOUR + 120)
     assert answer.covered == [1, pytest.approx(1 / 6, abs=0.01)]
     assert answer.series[0].values["answered_s"] == [pytest.approx(5 / 60, rel=0.01), 0.7]
+
+
+def test_a_slice_that_cannot_be_read_counts_nothing_and_spoils_nothing(db: None) -> None:
+    write(10, piece(HOUR, *[1_000] * 5))
+    write(10, Slice(HOUR + 10, 10, {key(): b"\xc1"}))
+    (series,) = ask("answered_s", until=HOUR + 20).series
+    assert series.values["answered_s"] == [0.5, 0]
 
 
 def test_labels_split_and_select(db: None) -> None:
