@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect, sync_playwright
 
+from serving.control.telemetry.store import write
+from serving.telemetry.tally import Tally, encode_tally
+from serving.telemetry.windows import SeriesKey, Slice
 from tests.browser.conftest import QUIET, Console, Traffic, session_cookie
 from tests.console.conftest import World
 
@@ -156,3 +160,21 @@ def test_a_table_that_is_cut_says_so_and_takes_the_focus(page: Page, world: Worl
     table.evaluate("box => box.scrollTo(10000, 0)")
     expect(table).to_have_attribute("data-cut", "before")
     assert page.evaluate("document.documentElement.scrollWidth") == 380
+
+
+def test_a_longer_span_is_read_from_what_was_stored_and_is_in_the_address(
+    page: Page, world: World, console: Console
+) -> None:
+    now = int(time.time()) // 10 * 10
+    key = SeriesKey(world.cast.tenant.pk, "minilm", world.version.pk, "embeddings", "interactive")
+    for start in range(now - 600, now - 60, 10):
+        write(10, Slice(start, 10, {key: encode_tally(Tally(answered=50))}))
+    sign_in(page, world, console)
+    page.goto("/")
+    page.click('[data-range="15m"]')
+    expect(page.locator('[data-chart="rps"] .u-legend')).to_contain_text("acme", timeout=WAIT_MS)
+    expect(page.locator("[data-ranges] .active")).to_have_text("15 min")
+    assert "range=15m" in page.url
+    page.click('[data-range="live"]')
+    expect(page.locator("[data-ranges] .active")).to_have_text("Live")
+    assert "range" not in page.url
