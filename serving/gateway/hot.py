@@ -267,7 +267,8 @@ class HotRoutes:
     # ------------------------------------------------------------ out
 
     def _answer(self, request: HotRequest, answer: Answer) -> None:
-        pending, call, payload = _sent(request)
+        pending, call, payload = request.pending, request.call, request.payload
+        assert pending is not None and call is not None and payload is not None
         try:
             head, body = call.answer(pending.lane, answer, payload)
         except DataPlaneError as error:
@@ -277,7 +278,8 @@ class HotRoutes:
         self._settle(request, pending, answer, head, body)
 
     async def _answer_politely(self, request: HotRequest, answer: Answer) -> None:
-        pending, call, payload = _sent(request)
+        pending, call, payload = request.pending, request.call, request.payload
+        assert pending is not None and call is not None and payload is not None
         try:
             head, body = await call.answer_politely(pending.lane, answer, payload)
         except DataPlaneError:
@@ -344,11 +346,6 @@ class HotRoutes:
 
 
 _OK = STATUS_LINE[200]
-
-
-def _sent(request: HotRequest) -> tuple[Pending, Call, Payload]:
-    assert request.pending is not None and request.call is not None and request.payload is not None
-    return request.pending, request.call, request.payload
 
 
 def _refusal(request: HotRequest, error: DataPlaneError) -> tuple[bytes, bytes]:

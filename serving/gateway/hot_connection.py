@@ -110,10 +110,10 @@ class HotConnection(Connection):
         if self._early is not None:
             self._rest_received(self._early, data)
             return
-        known, again = self._known, None
+        known, corked, again = self._known, self.corked, None
         if known is not None and self._is_at_rest and self._is_between and not self.flow.write_paused:
             again = known.match(data)
-        if known is None or again is None or self.corked.is_closing() or self.corked.is_lingering:
+        if known is None or again is None or corked.is_closing() or corked.is_lingering:
             super().data_received(data)
             return
         hot = HotRequest(self._routes, self, known.route, again.headers, True)

@@ -374,9 +374,9 @@ def check_media(headers: dict[bytes, bytes]) -> None:
 def _deadline_s(lane: Lane, call: Call, headers: dict[bytes, bytes]) -> float:
     """The profile's deadline; a request may only make it tighter. Raises `InvalidRequest`."""
     deadline_s = lane.deadline_s
-    if call.timeout_us is not None:
-        deadline_s = min(deadline_s, call.timeout_us / 1e6)
-    header = headers.get(DEADLINE_HEADER)
+    header, timeout_us = headers.get(DEADLINE_HEADER), call.timeout_us
+    if timeout_us is not None:
+        deadline_s = min(deadline_s, timeout_us / 1e6)
     if header is not None:
         if not header.isdigit() or int(header[:12]) < 1:
             raise InvalidRequest("x-tidegate-deadline-ms is a whole number of milliseconds, at least 1")

@@ -175,11 +175,12 @@ class Replica:
     # ------------------------------------------------------------ the link's side
 
     def on_frames(self, link: Link, frames: Sequence[Frame]) -> None:
+        on_result = self._pool.outcomes.on_result
         for request_id, kind, header, body in frames:
             if kind == _RESULT:
                 pending = self._take(request_id)
                 if pending is not None:
-                    self._pool.outcomes.on_result(pending, decode_result(header), body)
+                    on_result(pending, decode_result(header), body)
             elif kind == Kind.ERROR:
                 pending = self._take(request_id)
                 if pending is not None:
