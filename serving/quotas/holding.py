@@ -100,12 +100,13 @@ class Holding:
         """A request ends: what it did not use stays in hand where slack may, and goes back where not."""
         kind = self.limit.kind
         if kind == RATE:
-            self.spent += max(0, used - promised)
+            if used > promised:
+                self.spent += used - promised
         else:
             self.promised -= promised
             used = 0 if kind == INSIDE else used
             self.spent += used
-            rest = max(0, promised - used)
+            rest = promised - used if promised > used else 0
             if self.overdrawn:
                 owed = min(self.overdrawn, promised)
                 self.overdrawn, rest = self.overdrawn - owed, max(0, rest - owed)
@@ -192,17 +193,7 @@ class Holding:
 
     def remaining(self, now: float) -> int:
         """What the next request may take, about."""
-        kind, view, value = self.limit.kind, self.view, self.limit.value
-        if kind == BUDGET:
-            return max(0, value - self.used(now))
-        if kind == INSIDE:
-            return max(0, value - self.reserved())
-        if view is None:
-            return self.limit.size
-        back = max(0.0, now * 1000 - self.view_ms) * self.limit.per_ms
-        there = view.level + view.slack + int(back) - (self.spent - self.view_spent)
-        size = self.limit.size
-        return 0 if there < 0 else there if there < size else size
+        return self.standing(now)[0]
 
     def reset_s(self, now: float, amount: int = 1) -> float:
         """Until there is more: the end of a budget's window, or when a rate has `amount` again."""
@@ -214,13 +205,26 @@ class Holding:
 
     def standing(self, now: float) -> tuple[int, float]:
         """`remaining`, and the seconds until all of it is there again: what headers say."""
-        limit = self.limit
-        remaining = self.remaining(now)
-        if limit.kind == BUDGET:
-            return remaining, limit.span.end_s - now
-        if limit.kind == RATE and limit.per_ms:
-            return remaining, (limit.size - remaining) / limit.per_ms / 1000
-        return remaining, 1.0
+        limit, kind = self.limit, self.limit.kind
+        if kind == RATE:
+            left, per_ms = self._level(now), limit.per_ms
+            return left, (limit.size - left) / per_ms / 1000 if per_ms else 1.0
+        if kind == BUDGET:
+            left, reset_s = limit.value - self.used(now), limit.span.end_s - now
+        else:
+            left, reset_s = limit.value - self.reserved(), 1.0
+        return left if left > 0 else 0, reset_s
+
+    def _level(self, now: float) -> int:
+        """What a rate has in it."""
+        limit, view = self.limit, self.view
+        if view is None:
+            return limit.size
+        ms = now * 1000 - self.view_ms
+        there = view.level + view.slack - self.spent + self.view_spent
+        if ms > 0:
+            there += int(ms * limit.per_ms)
+        return 0 if there < 0 else there if there < limit.size else limit.size
 
     def is_used_up(self, now: float) -> bool:
         """Whether a budget is known to have nothing left in this window: nobody need be asked."""
