@@ -88,6 +88,8 @@ def pack(ids: Sequence[np.ndarray], lengths: Sequence[int], size: int | None = N
 
     `size`: what to pad to, no less than the tokens; by default the next size of the grid.
     """
+    if len(lengths) == 1:
+        return _pack_alone(ids[0], size)
     given = np.concatenate(ids) if len(ids) > 1 else ids[0]
     sizes = np.asarray(lengths, np.int64)
     order = np.argsort(sizes, kind="stable")
@@ -101,6 +103,16 @@ def pack(ids: Sequence[np.ndarray], lengths: Sequence[int], size: int | None = N
     flat[:tokens] = given[np.repeat(starts[order], sorted_sizes) + within]
     positions[:tokens] = within
     return Packing(flat, positions, _groups(sorted_sizes), order, ends - sorted_sizes, tokens)
+
+
+def _pack_alone(ids: np.ndarray, size: int | None) -> Packing:
+    """A lone row, whose caller would notice the dozen steps of sorting it."""
+    tokens = len(ids)
+    flat, positions = np.zeros((2, padded_tokens(tokens) if size is None else size), np.int64)
+    flat[:tokens] = ids
+    positions[:tokens] = np.arange(tokens)
+    first = np.zeros(1, np.int64)
+    return Packing(flat, positions, (Group(0, 1, tokens),), first, first, tokens)
 
 
 def first_tokens(packing: Packing) -> tuple[np.ndarray, Packing]:

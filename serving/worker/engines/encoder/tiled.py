@@ -58,29 +58,29 @@ def pieces(groups: Sequence[Group], tokens: int) -> list[Piece]:
 
 def attend_tiled(qkv: torch.Tensor, pieces: Sequence[Piece], heads: int, head_size: int) -> torch.Tensor:
     """[padded, 3·hidden] → [padded, hidden]; what follows the last row is anything finite."""
-    wide = qkv.float()
+    wide = qkv if qkv.dtype == torch.float32 else qkv.float()
     mixed = [_attend(wide, piece, heads, head_size) for piece in pieces]
     stop = pieces[-1].group.stop
     if stop < len(qkv):
         mixed.append(wide[stop:, : heads * head_size])
     joined = mixed[0] if len(mixed) == 1 else torch.cat(mixed)
-    return joined.to(qkv.dtype)
+    return joined if qkv.dtype == torch.float32 else joined.to(qkv.dtype)
 
 
 def _attend(qkv: torch.Tensor, piece: Piece, heads: int, head_size: int) -> torch.Tensor:
-    """[tokens, 3·hidden] → [tokens of the piece, hidden]."""
-    group, width, hidden = piece.group, qkv.shape[1], heads * head_size
-    strides = (group.length * width, head_size, width, 1)
-    of_queries = (group.rows, heads, group.length, head_size)
-    of_keys = (group.rows, heads, piece.room, head_size)
-    at = qkv.storage_offset() + piece.first_key * width
-    query = qkv.as_strided(of_queries, strides, qkv.storage_offset() + group.start * width)
-    key = qkv.as_strided(of_keys, strides, at + hidden)
-    value = qkv.as_strided(of_keys, strides, at + 2 * hidden)
+    """[tokens, 3·hidden] → [tokens of the piece, hidden]. Each view is one step: small blocks notice more."""
+    group, width, hidden = piece.group, 3 * heads * head_size, heads * head_size
+    rows, length = group.rows, group.length
+    strides = (length * width, head_size, width, 1)
+    of_keys = (rows, heads, piece.room, head_size)
+    at = qkv.storage_offset()
+    keys_at = at + piece.first_key * width + hidden
+    query = qkv.as_strided((rows, heads, length, head_size), strides, at + group.start * width)
+    key, value = (qkv.as_strided(of_keys, strides, each) for each in (keys_at, keys_at + hidden))
     # torch's public function does the same after ~20 µs of choosing, which a small block would notice.
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     mixed: torch.Tensor = flash(query, key, value, attn_mask=piece.mask)[0]
-    return mixed.transpose(1, 2).reshape(-1, hidden)
+    return mixed.transpose(1, 2).reshape(rows * length, hidden)
 
 
 def _piece(group: Group, tokens: int) -> Piece:

@@ -155,6 +155,17 @@ def test_a_pause_may_be_used_for_another_batch(minilm: EncoderEngine) -> None:
     np.testing.assert_allclose(urgent, embeddings(minilm, second), atol=1e-6)
 
 
+@pytest.mark.parametrize("pauses", [1, 100])
+def test_a_batch_that_ended_or_was_given_up_leaves_no_mode_behind(minilm: EncoderEngine, pauses: int) -> None:
+    import torch
+
+    batch = minilm.run([text([5, 6, 7])])
+    for _ in zip(range(pauses), batch, strict=False):
+        pass
+    batch.close()
+    assert not torch.is_inference_mode_enabled()
+
+
 def test_the_signature_is_text_in_and_embeddings_out(minilm: EncoderEngine) -> None:
     signature = minilm.signature()
     assert [(spec.name, spec.datatype, spec.shape) for spec in signature.inputs] == [("text", "BYTES", (-1,))]
