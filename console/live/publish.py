@@ -29,6 +29,7 @@ from serving.telemetry.windows import Slice, Windows
 MAX_WAITING_FRAMES = 10_000
 RETRY_S = 0.5
 MAX_RETRY_S = 5.0
+LATE_TOLD_EACH_S = 60.0
 
 log = structlog.get_logger(__name__)
 Messages = list[tuple[Scope, str]]
@@ -42,6 +43,7 @@ class LivePublisher:
         self._collector = Collector()
         self._names = NameBook()
         self._audience = Audience()
+        self._late_told, self._late_told_at = 0, 0.0
         self._frames: deque[tuple[LiveFrame, float]] = deque(maxlen=MAX_WAITING_FRAMES)
         self._epoch = int(time.time() * 1000)
         self._seq = 0
@@ -80,6 +82,7 @@ class LivePublisher:
         names = self._names.read(now)
         tenants = self._audience.among(names.tenants, now)
         seconds = self._collector.step(now, tenants)
+        self._mark_late(now)
         scopes = [Scope(), *map(Scope, tenants)]
         messages: Messages = []
         for second in seconds:
@@ -90,6 +93,13 @@ class LivePublisher:
             ]
         is_asking = len(names.tenants) > READY_TENANTS
         self._send(messages, list(names.tenants) if is_asking else [], now)
+
+    def _mark_late(self, now: float) -> None:
+        """Say once a minute what came too late to be counted in charts: a slow network, or a wrong clock."""
+        late = self._collector.late_series
+        if late > self._late_told and now >= self._late_told_at + LATE_TOLD_EACH_S:
+            log.warning("live.frames_late", series=late - self._late_told)
+            self._late_told, self._late_told_at = late, now
 
     def _send(self, messages: Messages, asked: list[str], now: float) -> None:
         if not messages:

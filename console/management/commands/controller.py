@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from console.live.publish import LivePublisher
 from serving.control.loop import Controller, Step, control_steps
-from serving.control.telemetry import rollup
+from serving.control.telemetry.rollup import RollUp
 from serving.control.telemetry.store import SliceStore
 from serving.parenting import die_with_parent
 
@@ -47,11 +47,11 @@ def _live(publisher: LivePublisher) -> Step:
 
 def _stored(publisher: LivePublisher) -> Step:
     """After the live picture: what closed in it is kept, and summed once nothing of it waits any more."""
-    store = SliceStore()
+    store, sums = SliceStore(), RollUp()
 
     def step(now: datetime) -> None:
         store.take(publisher.take_slices())
         store.step()
-        rollup.step(now)
+        sums.step(now)
 
-    return Step("telemetry.slices", step, every_s=5.0)
+    return Step("telemetry.slices", step)

@@ -6,22 +6,25 @@ controller that was restarted goes on where it was; `covered_s` says how much of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from django.db.models import Max, Min
+from django.db.models import Max, QuerySet
 
 from serving.control.telemetry.models import RESOLUTIONS_S, MetricSlice, MetricSpan
-from serving.control.telemetry.store import tally_of, write
+from serving.control.telemetry.store import tally_of, write_rows, write_span
 from serving.telemetry.tally import Tally, encode_tally
-from serving.telemetry.windows import LATE_S, SLICE_S, SeriesKey, Slice
+from serving.telemetry.windows import LATE_S, SLICE_S, SeriesKey
 from tenants.scoping import all_tenants
 
 SETTLED_S = LATE_S + 2 * SLICE_S + 10
 """So long after its end a slice's last part has been written, or never will be."""
-MAX_AT_ONCE = 10
-"""Coarse slices written by one step, so that a controller which was away catches up without holding others up."""
+BUDGET_S = 0.1
+"""How long one step works, so that the other steps of the controller are never held up."""
+TENANTS_AT_ONCE = 4
 
 _LABELS = ("tenant_id", "model", "version_id", "endpoint", "sla_class")
 
@@ -47,28 +50,84 @@ def due(fine: Iterable[int], resolution_s: int, now: float) -> list[int]:
     return sorted(start for start in starts if start + resolution_s + SETTLED_S <= now)
 
 
-def step(now: datetime) -> int:
-    """Write the coarse slices that are due; returns how many."""
-    return sum(_roll(fine_s, coarse_s, now.timestamp()) for fine_s, coarse_s in pairwise(RESOLUTIONS_S))
+@dataclass(slots=True)
+class _Job:
+    """One coarse slice being built, tenants by tenants."""
+
+    fine_s: int
+    coarse_s: int
+    start: int
+    waiting: list[str]
 
 
-def _roll(fine_s: int, coarse_s: int, now: float) -> int:
+class RollUp:
+    """The controller's: `step` works for a bounded time and goes on where it stopped.
+
+    Rows of a coarse slice are written a few tenants at a time; only its span, written last, makes them count.
+    Whoever begins again after a crash finds those rows, and adds what is missing.
+    """
+
+    def __init__(self, budget_s: float = BUDGET_S) -> None:
+        self._budget_s = budget_s
+        self._job: _Job | None = None
+
+    def step(self, now: datetime) -> int:
+        """Returns how many coarse slices were finished."""
+        until, finished = time.monotonic() + self._budget_s, 0
+        while True:
+            if self._job is None:
+                self._job = _next_job(now.timestamp())
+            if self._job is None:
+                return finished
+            finished += self._advance(self._job)
+            if time.monotonic() >= until:
+                return finished
+
+    def _advance(self, job: _Job) -> bool:
+        chunk, job.waiting = job.waiting[:TENANTS_AT_ONCE], job.waiting[TENANTS_AT_ONCE:]
+        if chunk:
+            _sum_tenants(job, chunk)
+        if job.waiting:
+            return False
+        write_span(job.coarse_s, job.start, _covered_s(job))
+        self._job = None
+        return True
+
+
+def _next_job(now: float) -> _Job | None:
+    for fine_s, coarse_s in pairwise(RESOLUTIONS_S):
+        starts = due(_unsummed(fine_s, coarse_s), coarse_s, now)
+        if starts:
+            rows = _rows(fine_s, coarse_s, starts[0])
+            with all_tenants("slices of every tenant are summed"):
+                tenants = sorted(set(rows.values_list("tenant_id", flat=True).distinct()))
+            return _Job(fine_s, coarse_s, starts[0], tenants)
+    return None
+
+
+def _unsummed(fine_s: int, coarse_s: int) -> Iterable[int]:
+    """Finer slices newer than the newest coarse one."""
     newest = MetricSpan.objects.filter(resolution_s=coarse_s).aggregate(at=Max("start"))["at"]
     fine = MetricSpan.objects.filter(resolution_s=fine_s)
-    if newest is None:
-        newest = fine.aggregate(at=Min("start"))["at"]
-        after = -coarse_s if newest is None else newest - coarse_s - newest % coarse_s
-    else:
-        after = newest
-    starts = fine.filter(start__gte=after + coarse_s).values_list("start", flat=True)
-    return sum(_write(fine_s, coarse_s, start) for start in due(starts, coarse_s, now)[:MAX_AT_ONCE])
+    if newest is not None:
+        fine = fine.filter(start__gte=newest + coarse_s)
+    return fine.values_list("start", flat=True)
 
 
-def _write(fine_s: int, coarse_s: int, start: int) -> bool:
-    spans = MetricSpan.objects.filter(resolution_s=fine_s, start__gte=start, start__lt=start + coarse_s)
+def _rows(fine_s: int, coarse_s: int, start: int) -> QuerySet[MetricSlice]:
     with all_tenants("slices of every tenant are summed"):
-        rows = MetricSlice.objects.filter(
-            resolution_s=fine_s, start__gte=start, start__lt=start + coarse_s
-        ).values_list(*_LABELS, "tally")
-        parts = merged((SeriesKey(*row[:-1]), bytes(row[-1])) for row in rows.iterator(chunk_size=2000))
-    return write(coarse_s, Slice(start, sum(spans.values_list("covered_s", flat=True)), parts))
+        return MetricSlice.objects.filter(resolution_s=fine_s, start__gte=start, start__lt=start + coarse_s)
+
+
+def _sum_tenants(job: _Job, tenants: list[str]) -> None:
+    rows = _rows(job.fine_s, job.coarse_s, job.start).filter(tenant_id__in=tenants)
+    with all_tenants("slices of every tenant are summed"):
+        parts = merged((SeriesKey(*row[:-1]), bytes(row[-1])) for row in rows.values_list(*_LABELS, "tally"))
+        write_rows(job.coarse_s, job.start, parts)
+
+
+def _covered_s(job: _Job) -> int:
+    spans = MetricSpan.objects.filter(
+        resolution_s=job.fine_s, start__gte=job.start, start__lt=job.start + job.coarse_s
+    )
+    return sum(spans.values_list("covered_s", flat=True))

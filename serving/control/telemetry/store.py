@@ -31,6 +31,7 @@ INSERT INTO control_metricslice
     (resolution_s, start, tenant_id, model, version_id, endpoint, sla_class, answered, failed, tally)
 SELECT %s, %s, * FROM unnest(
     %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bytea[])
+ON CONFLICT DO NOTHING
 """
 
 
@@ -67,20 +68,27 @@ def tally_of(raw: bytes) -> Tally:
 def write(resolution_s: int, piece: Slice) -> bool:
     """Write a slice; False when it was there already: a second controller, or a second try, adds nothing."""
     assert resolution_s in RESOLUTIONS_S
-    with all_tenants("slices of every tenant are written"), transaction.atomic():
-        if not _claim(resolution_s, piece):
+    with transaction.atomic():
+        # The span is the claim: of two writers at once the second waits, and finds it taken.
+        if not write_span(resolution_s, piece.start, piece.covered_s):
             return False
-        if piece.tallies:
-            make_day(resolution_s, piece.start)
-            _insert(resolution_s, piece.start, _most(piece.tallies))
+        write_rows(resolution_s, piece.start, piece.tallies)
     return True
 
 
-def _claim(resolution_s: int, piece: Slice) -> bool:
-    """The span is the claim: of two writers at once the second waits, and finds it taken."""
+def write_span(resolution_s: int, start: int, covered_s: int) -> bool:
+    """Say that a slice is written; False when that was said before."""
     with connection.cursor() as cursor:
-        cursor.execute(_CLAIM, [resolution_s, piece.start, piece.covered_s])
+        cursor.execute(_CLAIM, [resolution_s, start, covered_s])
         return cursor.fetchone() is not None
+
+
+def write_rows(resolution_s: int, start: int, tallies: Mapping[SeriesKey, bytes]) -> None:
+    """Rows of a slice. Those that are there stay as they are; none counts before the slice's span is there."""
+    if tallies:
+        with all_tenants("slices of every tenant are written"), transaction.atomic():
+            make_day(resolution_s, start)
+            _insert(resolution_s, start, _most(tallies))
 
 
 Row = tuple[SeriesKey, bytes, int, int]

@@ -185,3 +185,8 @@ async def test_the_streams_of_others_go_on(people: Cast) -> None:
 async def test_support_watches_everything(people: Cast) -> None:
     socket = await watching(people, "support", "all")
     await socket.leave()
+
+
+def test_a_line_that_died_silently_is_known_within_forty_seconds() -> None:
+    assert topics.PING_S < topics.SILENCE_S
+    assert topics.SILENCE_S + topics.PING_S <= 40

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from serving.control.telemetry import retention, rollup
 from serving.control.telemetry.models import MetricSlice, MetricSpan
 from serving.control.telemetry.partitions import DAY_S
-from serving.control.telemetry.store import MAX_WAITING, SliceStore, write
+from serving.control.telemetry.rollup import RollUp
+from serving.control.telemetry.store import MAX_WAITING, SliceStore, write, write_rows
 from serving.telemetry.tally import Tally, decode_tally, encode_tally
 from serving.telemetry.windows import Slice
 from tenants.scoping import all_tenants, tenant_scope
@@ -30,6 +31,12 @@ def stored(resolution_s: int) -> dict[int, Tally]:
     with all_tenants("a test"):
         rows = MetricSlice.objects.filter(resolution_s=resolution_s).values_list("start", "tally")
         return {start: decode_tally(bytes(raw)) for start, raw in rows}
+
+
+def rows_of(resolution_s: int) -> list[str]:
+    with all_tenants("a test"):
+        rows = MetricSlice.objects.filter(resolution_s=resolution_s)
+        return sorted(rows.values_list("tenant_id", flat=True))
 
 
 def spans(resolution_s: int) -> dict[int, int]:
@@ -50,8 +57,7 @@ def test_a_quiet_slice_leaves_a_span_and_no_rows(db: None) -> None:
 def test_minutes_and_hours_are_the_sums_of_their_parts(db: None) -> None:
     for start in range(HOUR, HOUR + 3600, 600):
         write(10, piece(start, 1_000 + start % 7, covered_s=7))
-    assert rollup.step(at(HOUR + 3600 + RESERVE_S)) > 0
-    rollup.step(at(HOUR + 3600 + RESERVE_S))
+    assert RollUp(60.0).step(at(HOUR + 3600 + RESERVE_S)) == 7
     assert spans(60) == dict.fromkeys(range(HOUR, HOUR + 3600, 600), 7)
     assert spans(3600) == {HOUR: 42}
     assert stored(3600)[HOUR].answered == 6
@@ -59,17 +65,40 @@ def test_minutes_and_hours_are_the_sums_of_their_parts(db: None) -> None:
 
 def test_a_minute_waits_until_nothing_can_join_it(db: None) -> None:
     write(10, piece(HOUR, 1_000))
-    assert rollup.step(at(HOUR + 60 + rollup.SETTLED_S - 1)) == 0
-    assert rollup.step(at(HOUR + 60 + rollup.SETTLED_S)) == 1
-    assert rollup.step(at(HOUR + 60 + rollup.SETTLED_S)) == 0
+    assert RollUp(60.0).step(at(HOUR + 60 + rollup.SETTLED_S - 1)) == 0
+    assert RollUp(60.0).step(at(HOUR + 60 + rollup.SETTLED_S)) == 1
+    assert RollUp(60.0).step(at(HOUR + 60 + rollup.SETTLED_S)) == 0
 
 
 def test_a_restarted_controller_goes_on_where_the_rows_end(db: None) -> None:
     write(10, piece(HOUR, 1_000))
-    rollup.step(at(HOUR + 200))
+    RollUp(60.0).step(at(HOUR + 200))
     write(10, piece(HOUR + 600, 5_000))
-    rollup.step(at(HOUR + 900))
+    RollUp(60.0).step(at(HOUR + 900))
     assert sorted(spans(60)) == [HOUR, HOUR + 600]
+
+
+def test_sums_that_take_long_go_on_step_by_step_and_count_only_when_whole(db: None) -> None:
+    for number in range(9):
+        write(10, piece(HOUR + 10 * (number % 6), 1_000, of=key(f"tnt_{number}")))
+    for number in range(6, 9):
+        write_rows(10, HOUR + 10 * (number % 6), piece(0, 1_000, of=key(f"tnt_{number}")).tallies)
+    sums, steps = RollUp(budget_s=0), 1
+    while not sums.step(at(HOUR + 200)):
+        steps += 1
+        assert spans(60) == {}
+    assert (steps, spans(60)) == (3, {HOUR: 60})
+    assert len(rows_of(60)) == 9
+
+
+def test_a_sum_that_was_broken_off_is_finished_by_the_next_controller(db: None) -> None:
+    for number in range(6):
+        write_rows(10, HOUR, piece(0, 1_000, of=key(f"tnt_{number}")).tallies)
+    write(10, piece(HOUR))
+    RollUp(budget_s=0).step(at(HOUR + 200))
+    assert len(rows_of(60)) == 4
+    assert RollUp().step(at(HOUR + 200)) == 1
+    assert len(rows_of(60)) == 6
 
 
 def test_what_could_not_be_written_is_written_later_and_bounded(
