@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from benchmarks import model, processes
-from benchmarks.loadgen import Load, Outcome, Plan
+from benchmarks.loadgen import Outcome, Plan
 from benchmarks.peers.peer import Running
+from benchmarks.senders import Load
 from benchmarks.stack import WEIGHTS, Stack
 
 GENERATOR_CORE = 0

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from benchmarks.loadgen import Load, LoadOutcome, Plan, play
+from benchmarks.loadgen import LoadOutcome, Plan, play
+from benchmarks.senders import Load
 
 Behaviour = Callable[[int], Awaitable[bytes]]
 OK = (
