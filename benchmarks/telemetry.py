@@ -16,6 +16,8 @@ import time
 import msgspec
 
 from benchmarks import machine
+from console.management.commands.controller import COLLECT_EACH
+from serving.settling import settle_memory
 from serving.telemetry.collector import LAG_S, Collector
 from serving.telemetry.frames import STAGES, LiveFrame, Series, decode_frame, encode_frame, slots_of
 from serving.telemetry.histogram import Histogram, bucket_of
@@ -126,6 +128,7 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=25)
     options = parser.parse_args()
     machine.go_first(os.getpid())
+    settle_memory(COLLECT_EACH)
     for active in options.active:
         print(msgspec.json.encode(measure(active, options.seconds, options.warm)).decode())
 

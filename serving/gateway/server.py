@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import resource
 import signal
 import socket
@@ -16,6 +15,7 @@ import uvicorn
 from serving.gateway.connections import Connection, tick_all
 from serving.gateway.gateway import Gateway
 from serving.gateway.hot_connection import HotConnection
+from serving.settling import settle_memory
 
 log = structlog.get_logger("tidegate.gateway.server")
 
@@ -103,7 +103,7 @@ class GatewayServer(uvicorn.Server):
 async def serve(gateway: Gateway, sock: socket.socket) -> None:
     """Start the gateway, serve on `sock` until told to stop, stop the gateway."""
     await gateway.start()
-    _settle_memory()
+    settle_memory(GC_THRESHOLD)
     try:
         await GatewayServer(gateway).serve([sock])
     finally:
@@ -118,10 +118,3 @@ def _open_files_limit() -> int:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return min(1 << 20, resource.getrlimit(resource.RLIMIT_NOFILE)[0] % (1 << 63))
-
-
-def _settle_memory() -> None:
-    """What is loaded now stays: keep collections from walking it for every few hundred requests."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 20)

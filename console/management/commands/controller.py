@@ -13,6 +13,10 @@ from serving.control.loop import Controller, Step, control_steps
 from serving.control.telemetry.rollup import RollUp
 from serving.control.telemetry.store import SliceStore
 from serving.parenting import die_with_parent
+from serving.settling import settle_memory
+
+COLLECT_EACH = 50_000
+"""Allocations: a second of many series makes tens of thousands of counts."""
 
 
 class Command(BaseCommand):
@@ -29,6 +33,7 @@ class Command(BaseCommand):
             raise SystemExit(1 if failed else 0)
         publisher = LivePublisher.from_settings()
         publisher.start()
+        settle_memory(COLLECT_EACH)
         controller = Controller(steps=[*control_steps(), _live(publisher), _stored(publisher)])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: controller.stop.set())
