@@ -16,9 +16,8 @@ import time
 import msgspec
 
 from benchmarks import machine
-from console.management.commands.controller import COLLECT_EACH
 from serving.settling import settle_memory
-from serving.telemetry.collector import LAG_S, Collector
+from serving.telemetry.collector import COLLECT_EACH, LAG_S, Collector
 from serving.telemetry.frames import STAGES, LiveFrame, Series, decode_frame, encode_frame, slots_of
 from serving.telemetry.histogram import Histogram, bucket_of
 from serving.telemetry.windows import SLICE_S

@@ -35,6 +35,8 @@ MAX_SKEW_S = 30.0
 SEEN_SEQUENCES = 128
 MAX_GROUPS = 300
 """Tenant × model pairs in a picture, besides those of tenants that somebody watches."""
+COLLECT_EACH = 50_000
+"""Allocations between garbage collections of a process that collects frames: a second makes as many counts."""
 RANK_S = 5
 """How often it is asked anew which are the busiest. Until there are too many, nothing is."""
 _CLASSES: tuple[SlaClass, ...] = ("interactive", "standard", "batch")

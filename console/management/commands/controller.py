@@ -14,9 +14,7 @@ from serving.control.telemetry.rollup import RollUp
 from serving.control.telemetry.store import SliceStore
 from serving.parenting import die_with_parent
 from serving.settling import settle_memory
-
-COLLECT_EACH = 50_000
-"""Allocations: a second of many series makes tens of thousands of counts."""
+from serving.telemetry.collector import COLLECT_EACH
 
 
 class Command(BaseCommand):
