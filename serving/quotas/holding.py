@@ -63,25 +63,8 @@ class Holding:
         limit = self.limit
         if limit.is_hard:
             self.slack -= amount
-        self.taken += amount  # the rest as in `promise`: a call costs as much as all of it
-        if limit.kind == RATE:
-            self.spent += amount
-        else:
-            self.promised += amount
-        self.is_dirty = True
-
-    def take_anyway(self, amount: int) -> None:
-        """What somebody has a right to: of slack if there is as much, else beyond what is in hand."""
-        if self.slack >= amount:
-            self.slack -= amount
-        else:
-            self.overdrawn += amount
-        self.promise(amount)
-
-    def promise(self, amount: int) -> None:
-        """A rate is used up by that."""
         self.taken += amount
-        if self.limit.kind == RATE:
+        if limit.kind == RATE:
             self.spent += amount
         else:
             self.promised += amount
@@ -91,10 +74,14 @@ class Holding:
         """What the store gave for a request, with the newest view; `is_owed` whatever was left."""
         if is_owed:
             self.overdrawn += amount
-        self.promise(amount)
+        self.taken += amount
         self.view_promised += amount
+        self.is_dirty = True
         if self.limit.kind == RATE:
+            self.spent += amount
             self.view_spent += amount
+        else:
+            self.promised += amount
 
     def settle(self, promised: int, used: int) -> None:
         """A request ends: what it did not use stays in hand where slack may, and goes back where not."""
@@ -147,12 +134,18 @@ class Holding:
             extra,
         )
 
-    def heard(self, ask: Ask, view: View, now: float) -> None:
-        """The store's answer. `now` in Unix seconds."""
+    def heard(self, ask: Ask, view: View, now: float) -> bool:
+        """The store's answer. `now` in Unix seconds. True where slack is wanted back: it is out of reach, and goes
+        with the next message.
+        """
         self.acked = self.view_spent = ask.spent
         self.view_promised = ask.held - ask.slack
         self.slack += view.extra
         self.view, self.view_ms = view, int(now * 1000)
+        is_wanted = view.is_recalled and self.slack > 0
+        if is_wanted:
+            self.drop_slack()
+        return is_wanted
 
     def was_lost(self) -> None:
         """The store forgot everything. What was spent until now will be known to it from the ledger."""

@@ -149,12 +149,9 @@ class QuotaKeeper:
         if pairs is None:
             return None
         for holding, amount in pairs:
-            if amount < 0:
-                holding.take_anyway(-amount)
-            else:
-                holding.take(amount)
+            holding.take(amount)
             self._active.add(holding)
-        return tuple([(holding, abs(amount)) for holding, amount in pairs])
+        return tuple(pairs)
 
     def top_up(self, reservation: Reservation, needed: Amounts, on_known: OnKnown) -> bool:
         """Whether another try is covered by what is left; if not, `on_known` gets what was reserved besides, or
@@ -266,9 +263,8 @@ class QuotaKeeper:
             self._was_lost = self.is_away = False
             self._local.clear()
         for holding, ask, view in zip(sent.holdings, sent.batch.asks, verdicts.views, strict=True):
-            holding.heard(ask, view, now)
-            if view.is_recalled and holding.slack:
-                self._due.add(holding)  # given back with the next question, which follows at once
+            if holding.heard(ask, view, now):
+                self._due.add(holding)  # the next question follows at once
             if view.extra:  # whatever comes of the request: what is in hand is renewed, or goes back
                 self._active.add(holding)
         self._answer(sent, verdicts.results, now)

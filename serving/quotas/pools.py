@@ -37,16 +37,18 @@ Pairs = list[tuple[Holding, int]]
 
 
 def in_hand(parts: Iterable[Part], needed: Amounts) -> Pairs | None:
-    """What a request may take without asking; None where it has to ask. Nobody borrows who might have their own."""
+    """What a request may take without asking; None where it has to ask. Nobody borrows who might have their own.
+
+    A right alone is not taken in silence: where it overdraws the pool, who lends of that has to hear of it at once.
+    """
     pairs: Pairs = []
     for pool, own in parts:
         amount = needed[pool.limit.column]
-        if own is None and pool.slack >= amount:
-            pairs.append((pool, amount))
-        elif own is not None and own.slack >= amount:
-            pairs += (own, amount), (pool, -amount)
-        else:
+        if pool.slack < amount or (own is not None and own.slack < amount):
             return None
+        if own is not None:
+            pairs.append((own, amount))
+        pairs.append((pool, amount))
     return pairs
 
 

@@ -72,7 +72,7 @@ class Gateway:
         pairs = pools.in_hand(parts, NEEDED)
         if pairs is not None:
             for holding, amount in pairs:
-                holding.take_anyway(-amount) if amount < 0 else holding.take(amount)
+                holding.take(amount)
             return self._begin(tenant_id, pairs)
         asked: Pairs | None = pools.to_ask(parts, NEEDED)
         result = 0
@@ -143,7 +143,6 @@ class InFlight(RuleBasedStateMachine):
         """When everybody said what they hold, a request is let in exactly where there is room or a right."""
         self.now += 1.0  # nothing is recalled any more
         self.tell_all()
-        self.tell_all()  # who was told then that slack is wanted back has given it
         has_right = self.own(tenant_id) < GUARANTEED[tenant_id]
         has_room = self.of_all() < POOL
         result = self.gateways[name].request(tenant_id, self.now)
@@ -180,6 +179,43 @@ class InFlight(RuleBasedStateMachine):
 
 TestInFlight = InFlight.TestCase
 TestInFlight.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+
+
+def two_gateways() -> tuple[Gateway, Gateway]:
+    accounts: dict[str, Account] = {}
+    p, q = (
+        Gateway(name, a_book("mdl_flight", "concurrency", POOL, GUARANTEED), accounts) for name in PROCESSES
+    )
+    return p, q
+
+
+def end_one(gateway: Gateway, tenant_id: str) -> None:
+    place = [whose for whose, _ in gateway.running].index(tenant_id)
+    gateway.running.pop(place)[1].release()
+
+
+def test_what_a_gateway_was_told_to_give_back_is_lent_to_nobody() -> None:
+    p, q = two_gateways()
+    assert p.request("tnt_c", 1000.0) == 0
+    end_one(p, "tnt_c")  # a place in hand
+    p.tell(1000.0)
+    assert [q.request("tnt_c", 1000.0) for _ in range(POOL - 1)] == [0] * (POOL - 1)
+    assert q.request("tnt_a", 1000.0) == 0, "who has a right gets it all the same"
+    p.tell(1001.0)
+    assert p.request("tnt_c", 1001.0) > 0, "nothing is left, and it heard so"
+
+
+def test_who_has_a_right_in_hand_lets_the_pool_know_of_it_before_it_is_lent_beyond() -> None:
+    p, q = two_gateways()
+    assert q.request("tnt_a", 1000.0) == 0
+    end_one(q, "tnt_a")  # of its guarantee, and a place of the pool, which is lent on
+    assert q.request("tnt_c", 1000.0) == p.request("tnt_c", 1000.0) == 0
+    end_one(p, "tnt_c")
+    p.tell(1000.0)
+    assert [q.request("tnt_c", 1000.0) for _ in range(POOL - 2)] == [0] * (POOL - 2)
+    assert q.request("tnt_a", 1000.0) == 0
+    p.tell(1001.0)
+    assert p.request("tnt_c", 1001.0) > 0, "the one place left is who has a right's"
 
 
 # ---------------------------------------------------------------- rates

@@ -16,7 +16,7 @@ def device(amount: int) -> Amounts:
 
 def a_reservation(amount: int) -> tuple[Holding, Reservation]:
     holding = Holding(rows.limit("device_us", "day", 1000))
-    holding.promise(amount)
+    holding.receive(amount)
     return holding, Reservation(((holding, amount),))
 
 
@@ -33,7 +33,7 @@ def test_what_a_cancelled_try_may_use_stays_reserved_until_it_is_known() -> None
 
 def test_a_place_is_free_when_the_request_is_over_whatever_is_still_owed() -> None:
     inside = Holding(rows.limit("concurrency", "", 3))
-    inside.promise(1)
+    inside.receive(1)
     reservation = Reservation(((inside, 1),))
     reservation.keep()
     reservation.release()
@@ -46,7 +46,7 @@ def test_a_dearer_try_asks_for_what_is_missing_beside_what_is_left() -> None:
     holding, reservation = a_reservation(50)
     reservation.add(device(30))
     assert reservation.missing(device(60)) == [(holding, 40)]
-    holding.promise(40)
+    holding.receive(40)
     reservation.absorb(Reservation(((holding, 40),)))
     assert reservation.missing(device(60)) == []
     reservation.settle(device(55))
