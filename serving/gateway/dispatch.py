@@ -48,13 +48,19 @@ TICKS_PER_LOOK = 10
 TICKS_PER_SECOND = round(1 / TICK_S)
 
 OnLateStages = Callable[[Pending, Stages], None]
+OnCovered = Callable[[DataPlaneError | None], None]
+"""Hears None, or why a request may not be tried again."""
+Cover = Callable[[Pending, OnCovered], None]
 
 
 class Dispatcher:
-    def __init__(self, on_late_stages: OnLateStages) -> None:
-        """`on_late_stages` is told what an abandoned request used after all."""
+    def __init__(self, on_late_stages: OnLateStages, cover: Cover) -> None:
+        """`on_late_stages` is told what an abandoned request used after all, and what a failed try did; `cover` is
+        asked whether the request may take as much again.
+        """
         self.pool = ReplicaPool(self)
         self._on_late_stages = on_late_stages
+        self._cover = cover
         self._wheel: Wheel[Pending] = Wheel(time.monotonic())
         self._last_id = 0
         self._ticks = 0
@@ -178,12 +184,18 @@ class Dispatcher:
         if not pending.is_open:
             _drop(pending)
             return
-        # Nobody pays for a probe that fails: its request is tried where the circuit is closed.
-        if (failure.code in _NOT_HERE or (was_probe and is_blamed)) and self._retry_elsewhere(pending):
-            return
         retry_after_s = failure.retry_after_ms / 1000 or None
         error = from_code(failure.code, failure.message, numbers=failure.numbers, retry_after_s=retry_after_s)
-        self._fail(pending, error)
+        # Nobody waits again for a probe that fails: its request is tried where the circuit is closed.
+        if failure.code in _NOT_HERE or (was_probe and is_blamed):
+            self._cover(pending, lambda refusal: self._covered(pending, error, refusal))
+        else:
+            self._fail(pending, error)
+
+    def _covered(self, pending: Pending, error: DataPlaneError, refusal: DataPlaneError | None) -> None:
+        """Its limits allow another try or not; without one the failure is the answer."""
+        if pending.is_open and (refusal is not None or not self._retry_elsewhere(pending)):
+            self._fail(pending, error)
 
     def on_chunk(self, pending: Pending, chunk: Chunk, body: memoryview) -> None:
         """With its first chunk an answer has begun in time; from then on it may take as long as streams may."""

@@ -146,7 +146,10 @@ class Attempts:
             return
         self._steps.move(self._visit, self._substitute)
         self._steps.quotas.top_up(
-            self._visit, self._substitute, payload, lambda refusal: self._afforded(payload, refusal)
+            self._visit.reservation,
+            self._substitute,
+            payload,
+            lambda refusal: self._afforded(payload, refusal),
         )
 
     def _afforded(self, payload: Payload, refusal: DataPlaneError | None) -> None:
@@ -181,7 +184,7 @@ class Attempts:
         if self._reason != "late":
             self._on_outcome(self._error)
             return
-        self._steps.quotas.top_up(self._visit, self._lane, self._payload, self._late)
+        self._steps.quotas.top_up(self._visit.reservation, self._lane, self._payload, self._late)
 
     def _late(self, refusal: DataPlaneError | None) -> None:
         assert self._error is not None and self._payload is not None

@@ -99,11 +99,11 @@ class Inference:
         share: float = 1.0,
         spans: RequestSpans | None = None,
     ) -> None:
-        self.dispatcher = Dispatcher(self._account_late)
+        self.quotas = quotas
+        self.dispatcher = Dispatcher(self._account_late, quotas.cover)
         self.max_body_bytes = max_body_bytes
         self.room = Room(MAX_HELD_BYTES)
         self.turns = Turns()
-        self.quotas = quotas
         self.note_misuse = key_uses.misused
         self.is_draining = False
         self.spans = spans

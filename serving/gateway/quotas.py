@@ -6,10 +6,10 @@ A request reserves when it is known how much it asks for, just before it is sent
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from serving.contract import QuotaEntry
 from serving.errors import DataPlaneError
+from serving.gateway.dispatch import OnCovered
 from serving.gateway.pending import Payload, Pending
 from serving.gateway.routing import Lane
 from serving.gateway.snapshot import Grant, Snapshot
@@ -72,21 +72,22 @@ class Quotas:
         """Owed after `take` said False; `on_known` gets a reservation, which becomes its own, or the refusal."""
         self.keeper.ask(binding, self._at_most(lane, payload), on_known)
 
+    def cover(self, pending: Pending, on_known: OnCovered) -> None:
+        """Before a request in flight is tried again, what it used up already is reserved anew."""
+        assert pending.payload is not None
+        self.top_up(pending.reservation, pending.lane, pending.payload, on_known)
+
     def top_up(
-        self, visit: Visit, lane: Lane, payload: Payload, on_known: Callable[[DataPlaneError | None], None]
+        self, reservation: Reservation | None, lane: Lane, payload: Payload, on_known: OnCovered
     ) -> None:
         """Before another try, of a version that may cost more: `on_known` hears None, or why it may not be."""
-        reservation = visit.reservation
         if reservation is None:
             on_known(None)
             return
 
         def known(outcome: Reservation | DataPlaneError) -> None:
             if isinstance(outcome, Reservation):
-                if visit.reservation is reservation:
-                    reservation.absorb(outcome)
-                else:  # the request ended meanwhile
-                    outcome.release()
+                reservation.absorb(outcome)
             on_known(None if isinstance(outcome, Reservation) else outcome)
 
         if self.keeper.top_up(reservation, self._at_most(lane, payload), known):

@@ -255,7 +255,7 @@ class Reservation:
         if self._kept:
             self._leave()
             return
-        held, self._held = self._held, ()
+        held, self._held, self._is_over = self._held, (), True
         for holding, promised in held:
             if holding.limit.kind == INSIDE or not self.is_settled:
                 holding.settle(promised, 0)
@@ -276,7 +276,10 @@ class Reservation:
         ]
 
     def absorb(self, other: Reservation) -> None:
-        """What was reserved besides becomes this one's."""
+        """What was reserved besides becomes this one's, unless its request ended meanwhile."""
+        if self._is_over:
+            other.release()
+            return
         more = dict(other._held)
         other._held = ()
         self._held = tuple([(holding, held + more.get(holding, 0)) for holding, held in self._held])

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.contract import ProfileEntry, ReplicaSpec, VersionEntry
-from serving.errors import ClientClosedRequest, DataPlaneError
-from serving.gateway.dispatch import Dispatcher
+from serving.errors import ClientClosedRequest, DataPlaneError, QuotaExhausted
+from serving.gateway.dispatch import Dispatcher, OnCovered
 from serving.gateway.metrics import Metrics
 from serving.gateway.pending import Answer, Payload, Pending
 from serving.gateway.replicas import STUCK_S
@@ -27,7 +27,9 @@ STAGES = Stages(1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, "full")
 
 step = st.tuples(
     st.sampled_from(
-        ["send"] * 4 + ["answer"] * 2 + ["fail", "die", "come back", "abandon", "expire", "second"]
+        ["send"] * 4
+        + ["answer"] * 2
+        + ["fail", "die", "come back", "abandon", "expire", "second", "say", "say"]
     ),
     st.integers(0, 1000),
 )
@@ -46,7 +48,9 @@ class World:
 
     def __init__(self) -> None:
         self.late_us = 0
-        self.dispatcher = Dispatcher(self._late)
+        self.dispatcher = Dispatcher(self._late, self._cover)
+        self.asked: list[tuple[Pending, OnCovered]] = []
+        """Failed, and whether their limits allow another try is not known yet."""
         pool = self.dispatcher.pool
         pool.update(
             ReplicaSpec(id=f"rep_{n}", version_id="mv_a", host="h", address="unix:/nowhere") for n in range(2)
@@ -63,6 +67,16 @@ class World:
 
     def _late(self, pending: Pending, stages: Stages) -> None:
         self.late_us += stages.device_us
+
+    def _cover(self, pending: Pending, on_known: OnCovered) -> None:
+        assert pending.payload is not None
+        self.asked.append((pending, on_known))
+
+    def say(self, number: int) -> None:
+        """Whether those who asked may be tried again."""
+        asked, self.asked = self.asked, []
+        for _, on_known in asked:
+            on_known(QuotaExhausted("no") if number % 3 == 0 else None)
 
     def send(self, number: int) -> None:
         lane = self.lanes[number % len(self.lanes)]
@@ -116,6 +130,8 @@ class World:
                 self.die(self.replicas[number % 2])
             case "come back":
                 self.come_back(self.replicas[number % 2])
+            case "say":
+                self.say(number)
             case "abandon" if self.pendings:
                 self.dispatcher.abandon(self.pendings[number % len(self.pendings)])
             case "expire":
@@ -128,16 +144,16 @@ class World:
     def check(self) -> None:
         open_now = [pending for pending in self.pendings if pending.is_open]
         assert self.dispatcher.in_flight == len(open_now)
+        asking = {pending.id for pending, _ in self.asked}
+        flying = {pending.id for replica in self.replicas for pending in replica.in_flight.values()}
         for pending in self.pendings:
             got = self.outcomes[pending.id]
             assert len(got) == (0 if pending.is_open else 1)
-            assert not pending.is_open or (
-                pending.replica is not None and pending.id in pending.replica.in_flight
-            )
+            assert not pending.is_open or pending.id in asking | flying
         for replica in self.replicas:
-            flying = list(replica.in_flight.values())
-            assert replica.outstanding_us == sum(pending.predicted_us for pending in flying)
-            probes = [pending.probe for pending in flying if pending.probe is not None]
+            there = list(replica.in_flight.values())
+            assert replica.outstanding_us == sum(pending.predicted_us for pending in there)
+            probes = [pending.probe for pending in there if pending.probe is not None]
             claimed = [id(circuit) for probe in probes for circuit in probe.circuits]
             assert len(claimed) == len(set(claimed))
             assert probes or not any(replica.breaker.is_probed_for(tenant) for tenant in TENANTS)
@@ -151,6 +167,7 @@ async def play(steps: list[tuple[str, int]]) -> None:
     for what, number in steps:
         world.do(what, number)
         world.check()
+    world.say(1)
     while world.flying(0) is not None:
         world.answer(0)
     world.check()

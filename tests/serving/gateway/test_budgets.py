@@ -9,10 +9,11 @@ import httpx
 import pytest
 
 from serving.contract import CostCurve
+from serving.gateway.breaker import State
 from serving.quotas.holding import Holding
 from tests.serving.gateway.engines import HeldEngine
 from tests.serving.gateway.harness import Harness, echo_body, gateway, until
-from tests.serving.gateway.test_circuits import SickEngine
+from tests.serving.gateway.test_circuits import SickEngine, ask, breaker, codes, hurry, sick, tenants
 from tests.serving.gateway.test_fallback import HEADER, two
 from tests.serving.gateway.test_quotas import limit, serving
 
@@ -90,6 +91,24 @@ async def test_a_dearer_fallback_answers_where_the_budget_has_room_for_it(most_m
             body = answer.json()
             assert body["code"] == "insufficient_quota"
             assert body["numbers"]["needed"] > 1000
+
+
+@pytest.mark.parametrize(("most", "code"), [(1, "out_of_memory"), (2, "ok")])
+async def test_a_probe_that_failed_is_tried_elsewhere_where_the_budget_has_room_for_both(
+    most: int, code: str
+) -> None:
+    async with gateway() as harness, sick(harness, 2) as engines:
+        tokens = await tenants(harness, "b", "c")
+        engines[0].is_sick = True
+        while breaker(harness).state(0.0) is State.CLOSED:
+            await asyncio.gather(*(ask(harness, token) for token in tokens * 4))
+        harness.gateway._quotas._factors["mv_echo"] = 1000.0  # a request may take 1.1 s
+        holding = await budget(harness, limit=most * 1_100_000)
+        others = ledger_us(harness)
+        hurry(harness)
+        assert codes([await ask(harness, harness.token)]) == [code]
+        assert holding.promised == 0 and 0 < holding.spent <= 1_100_000
+        assert holding.spent == ledger_us(harness) - others
 
 
 async def test_many_at_once_never_take_more_device_time_than_there_is() -> None:
