@@ -129,6 +129,8 @@ def _first_tokens(states: torch.Tensor, packing: Packing, transfer: Transfer) ->
 
 
 def _in_given_order(rows: np.ndarray, packing: Packing) -> np.ndarray:
+    if packing.rows == 1:
+        return rows
     given = np.empty_like(rows)
     given[packing.order] = rows
     return given

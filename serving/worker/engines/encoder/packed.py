@@ -116,7 +116,7 @@ class PackedEncoder:
             if size is not None:
                 return self._finish(self._replay(packing), packing)
             outputs = yield from self._through(packing)
-            if self._attends_in_tiles and not _is_finite(outputs):
+            if packing.has_neighbours and self._attends_in_tiles and not _is_finite(outputs):
                 outputs = yield from self._through(packing, apart=True)
         return outputs
 

@@ -56,6 +56,11 @@ class Packing:
         return len(self.ids)
 
     @property
+    def has_neighbours(self) -> bool:
+        """Whether a row is beside anything, be it padding."""
+        return self.rows > 1 or self.padded > self.tokens
+
+    @property
     def lengths(self) -> np.ndarray:
         """int64 [rows]: tokens of the n-th packed row."""
         return np.diff(np.append(self.starts, self.tokens))
