@@ -22,6 +22,7 @@
     ├── ConcurrencyExceeded               429  concurrency_exceeded    yes
     ├── QueueFull                         429  queue_full              yes
     ├── QuotaExhausted                    429  insufficient_quota
+    ├── QuotaReserved                     429  quota_reserved          yes
     ├── ClientClosedRequest               499  cancelled
     ├── EngineFailed                      500  engine_failed
     ├── PoisonedRequest                   500  poisoned_request
@@ -183,6 +184,12 @@ class QuotaExhausted(DataPlaneError):
     """A budget has nothing left: trying again is of no use before its window ends."""
 
     status, code = 429, "insufficient_quota"
+
+
+class QuotaReserved(DataPlaneError):
+    """What a budget has left is reserved by requests that run: what they do not take comes back."""
+
+    status, code, is_retryable = 429, "quota_reserved", True
 
 
 class ClientClosedRequest(DataPlaneError):

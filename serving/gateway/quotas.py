@@ -9,6 +9,7 @@ import time
 
 from serving.contract import QuotaEntry
 from serving.errors import DataPlaneError
+from serving.gateway.deadlines import MAX_STREAM_S
 from serving.gateway.dispatch import OnCovered
 from serving.gateway.pending import Payload, Pending
 from serving.gateway.routing import Lane
@@ -26,8 +27,8 @@ LEAST_FACTOR = 1.5
 """A request may take this much more than predicted, at least."""
 FIRST_FACTOR = 4.0
 """The same while nothing was answered yet."""
-LATE_S, LATE_DEADLINES = 60.0, 4
-"""Longer than an answer is waited for (`dispatch`): what it costs then is known now, for prices are known before."""
+LONGEST_S, LONGEST_DEADLINES = MAX_STREAM_S + 60.0, 4
+"""Longer than an answer or the end of a stream is waited for (`dispatch`): until then any price may bind."""
 FADING = 0.999
 MAX_VERSIONS = 4096
 MAX_RESTS = 100_000
@@ -132,7 +133,7 @@ class Quotas:
         factor = self._factors.get(lane.version.id, FIRST_FACTOR)
         device_us = int(lane.predict_us(payload.rows, payload.tokens) * factor)
         version, now = lane.version, time.time()
-        until = now + LATE_S + LATE_DEADLINES * lane.deadline_s
+        until = now + LONGEST_S + LONGEST_DEADLINES * lane.deadline_s
         rates = self._prices.highest(version.model, version.price_micro_per_device_hour, now, until)
         parts = rates.answer_parts(device_us, payload.tokens)
         return Amounts(1, payload.tokens, device_us, -(-parts // PARTS_PER_MICRO))

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from serving.errors import ConcurrencyExceeded, DataPlaneError, QuotaExhausted, QuotaUnavailable, RateLimited
+from serving.errors import (
+    ConcurrencyExceeded,
+    DataPlaneError,
+    QuotaExhausted,
+    QuotaReserved,
+    QuotaUnavailable,
+    RateLimited,
+)
 from serving.quotas.account import BUDGET, RATE
 from serving.quotas.holding import Holding
 
@@ -20,11 +27,7 @@ def refused(holding: Holding, amount: int, now: float) -> DataPlaneError:
     if limit.kind == BUDGET:
         numbers["reset_s"] = math.ceil(reset_s)
         numbers["needed"] = limit.shown(amount)
-        message = (
-            "the budget {quota} has {used:g} of {limit:g} used and {reserved:g} reserved;"
-            " this request may take {needed:g}"
-        )
-        return QuotaExhausted(message.format(**numbers), retry_after_s=reset_s, numbers=numbers)
+        return _of_budget(numbers, reset_s, has_room=holding.used(now) + amount <= limit.value)
     if limit.kind == RATE:
         numbers |= {"burst": limit.shown(limit.size), "reset_s": round(reset_s, 3)}
         message = (
@@ -33,6 +36,17 @@ def refused(holding: Holding, amount: int, now: float) -> DataPlaneError:
         return RateLimited(message, retry_after_s=reset_s, numbers=numbers)
     message = "the limit {quota} of {limit:g} is reached: {reserved:g} requests are in flight"
     return ConcurrencyExceeded(message.format(**numbers), retry_after_s=RETRY_S, numbers=numbers)
+
+
+def _of_budget(numbers: dict[str, Any], reset_s: float, *, has_room: bool) -> DataPlaneError:
+    """With room beside what is used, what stands in the way is reserved, and comes back as far as it is not taken."""
+    message = (
+        "the budget {quota} has {used:g} of {limit:g} used and {reserved:g} reserved;"
+        " this request may take {needed:g}"
+    ).format(**numbers)
+    if has_room:
+        return QuotaReserved(message, retry_after_s=min(RETRY_S, reset_s), numbers=numbers)
+    return QuotaExhausted(message, retry_after_s=reset_s, numbers=numbers)
 
 
 def unavailable() -> QuotaUnavailable:

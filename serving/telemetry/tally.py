@@ -22,7 +22,7 @@ BROKEN_CODES = frozenset(
 REFUSAL_CODES = frozenset(
     {
         "rate_limited", "concurrency_exceeded", "queue_full", "insufficient_quota", "deadline_unattainable",
-        "overloaded", "circuit_open", "draining", "model_not_ready", "quota_unavailable",
+        "overloaded", "circuit_open", "draining", "model_not_ready", "quota_unavailable", "quota_reserved",
     }
 )  # fmt: skip
 """Turned away before anything ran."""

@@ -111,6 +111,25 @@ async def test_a_probe_that_failed_is_tried_elsewhere_where_the_budget_has_room_
         assert holding.spent == ledger_us(harness) - others
 
 
+async def test_who_only_finds_what_runs_in_the_way_may_try_again_soon() -> None:
+    engine = HeldEngine()
+    async with serving(engine=engine) as harness:
+        await limit(harness, {"resource": "requests", "window": "day", "limit": 1})
+        running = asyncio.ensure_future(harness.infer())
+        await until(engine.started.is_set)
+        refused = await harness.infer()
+        body = refused.json()
+        assert (refused.status_code, body["code"], refused.headers["retry-after"]) == (
+            429,
+            "quota_reserved",
+            "1",
+        )
+        assert (body["numbers"]["used"], body["numbers"]["reserved"]) == (0, 1)
+        engine.release.set()
+        assert (await running).status_code == 200
+        assert (await harness.infer()).json()["code"] == "insufficient_quota"
+
+
 async def test_many_at_once_never_take_more_device_time_than_there_is() -> None:
     """Whatever is answered, left behind or refused: used and reserved together stay within the budget."""
     engine = HeldEngine()
