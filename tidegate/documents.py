@@ -52,6 +52,7 @@ class Model(TypedDict):
     created_at: str
     pool_requests_per_s: int | None
     pool_concurrency: int | None
+    idle_policy: str
 
 
 class Artifact(TypedDict):

@@ -14,7 +14,7 @@ from console.api.schema import Page, changed, listed, made, shown
 from console.api.views import ApiView
 from serving.control.catalog.access import access_model_by_id, visible_models
 from serving.control.catalog.actions import create_model, facts_of, update_model
-from serving.control.catalog.models import MAX_POOL, MODEL_NAME, Model
+from serving.control.catalog.models import MAX_POOL, MODEL_NAME, Idle, Model
 from tenants.access import access_tenant, require
 from tenants.models import Tenant
 from tenants.roles import Right
@@ -31,6 +31,9 @@ class ModelDocument(Document):
         allow_null=True, help_text="What all tenants may ask of it together; null for no limit."
     )
     pool_concurrency = serializers.IntegerField(allow_null=True, help_text="In flight, of all tenants.")
+    idle_policy = serializers.CharField(
+        help_text="Who bears the cost of replicas that stand ready unused: `none`, `by_use`, `by_grant`, `by_guarantee`."
+    )
     created_at = Moment()
 
 
@@ -39,6 +42,7 @@ class ModelChange(Body):
     is_public = Flag(required=False)
     pool_requests_per_s = Whole(min_value=1, max_value=MAX_POOL, allow_null=True, required=False)
     pool_concurrency = Whole(min_value=1, max_value=MAX_POOL, allow_null=True, required=False)
+    idle_policy = serializers.ChoiceField(choices=Idle.values, required=False)
 
 
 class ModelBody(Body):

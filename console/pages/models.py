@@ -23,7 +23,7 @@ from console.pages.tunings import recent_runs
 from console.requests import ConsoleRequest
 from serving.control.catalog.access import access_model, visible_models
 from serving.control.catalog.actions import create_model, facts_of, grant_model, revoke_grant, update_model
-from serving.control.catalog.models import Model, ModelGrant, Version
+from serving.control.catalog.models import Idle, Model, ModelGrant, Version
 from serving.control.fleet.access import served_ids
 from serving.control.fleet.models import Deployment
 from tenants.access import access_tenant_by_slug, require, scope_of
@@ -33,6 +33,8 @@ from tenants.roles import Right
 from tenants.scoping import all_tenants
 from tenants.staleness import mark_of
 
+SHARED = ("pool_requests_per_s", "pool_concurrency", "idle_policy")
+"""What an existing model says of all its tenants."""
 BUSY_STATES = ("pending", "starting", "loading", "warming", "draining")
 
 
@@ -71,11 +73,24 @@ class ModelForm(ActionForm):
         ),
     )
     pool_concurrency = forms.IntegerField(label=gettext_lazy("Shared requests in flight"), required=False)
+    idle_policy = forms.ChoiceField(
+        label=gettext_lazy("Who bears idle replicas"),
+        choices=[
+            (Idle.NONE, gettext_lazy("Nobody")),
+            (Idle.BY_USE, gettext_lazy("Tenants that used it in the hour, by device time")),
+            (Idle.BY_GRANT, gettext_lazy("Tenants that may use it, evenly")),
+            (Idle.BY_GUARANTEE, gettext_lazy("Tenants with a guaranteed share, by its size")),
+        ],
+        help_text=gettext_lazy(
+            "The cost of the time in which replicas stand ready and nothing is asked of them. Binds from the next hour."
+        ),
+    )
 
     def __init__(self, *args: Any, is_new: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if is_new:
-            del self.fields["pool_requests_per_s"], self.fields["pool_concurrency"]
+            for name in SHARED:
+                del self.fields[name]
         self.fields["tenants"].queryset = Tenant.objects.all()  # type: ignore[attr-defined]
         self.fields["tenants"].only_for = "audience=some"  # type: ignore[attr-defined]
         if not is_new:
@@ -85,7 +100,7 @@ class ModelForm(ActionForm):
         typed = self.cleaned_data
         is_public = typed["audience"] == "all"
         if "name" not in self.fields:
-            names = ("description", "pool_requests_per_s", "pool_concurrency", "seen")
+            names = ("description", *SHARED, "seen")
             return {"is_public": is_public} | {name: typed[name] for name in names}
         tenants = None if is_public else list(typed["tenants"])
         return {"name": typed["name"], "description": typed["description"], "tenants": tenants}

@@ -69,7 +69,7 @@ ROLES = {
     "auditor": _("auditor"),
 }
 PLATFORM_ROLES = {"": "–", "support": _("support"), "operator": _("operator")}
-CLASSES = {"interactive": _("interactive"), "standard": _("standard"), "batch": _("batch")}
+CLASSES = {"interactive": _("interactive"), "standard": _("standard"), "batch": _("batch"), "idle": _("idle")}
 
 EXPORT_FORMATS = {
     "csv": _("CSV, for spreadsheets"),

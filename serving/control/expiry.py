@@ -9,6 +9,7 @@ from django.db import transaction
 from serving.control import publish, reports
 from serving.control.fleet.models import Replica
 from serving.control.fleet.states import GONE
+from serving.control.pricing import ready
 from serving.control.seam_tables import ConfigEntry
 from serving.control.task_outbox import TaskOutbox
 from serving.control.telemetry import retention as telemetry
@@ -73,6 +74,7 @@ def prune(now: datetime) -> dict[str, int]:
         "tombstones": publish.prune_tombstones(now - TOMBSTONES_KEPT),
         "tasks": dispatched.delete()[0],
         "replicas": replicas.delete()[0],
+        "ready_hours": ready.prune(now),
         **prune_usage(now),
         **telemetry.prune(now),
     }

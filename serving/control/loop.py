@@ -15,6 +15,7 @@ from serving.control import publish, reports
 from serving.control.catalog import validation
 from serving.control.fleet import hosts, placing
 from serving.control.leadership import Leadership
+from serving.control.pricing import ready
 from serving.control.quotas.watching import QuotaWatch
 from serving.control.tuning import actions as tuning
 from tenants import rollups
@@ -48,6 +49,7 @@ def control_steps() -> list[Step]:
         Step("catalog.validation", validation.step),
         Step("tuning", tuning.step),
         Step("usage.recut", rollups.recut_step, every_s=2.0),
+        Step("usage.ready", ready.step, every_s=10.0),
         Step("quotas", QuotaWatch().step, every_s=2.0),
         Step("publish.everything", lambda now: publish.everything(), every_s=30.0),
     ]

@@ -2,7 +2,7 @@
 
 from serving.control.catalog.models import Artifact, Model, ModelAlias, ModelGrant, Version
 from serving.control.fleet.models import Deployment, Host, Replica
-from serving.control.pricing.models import Price
+from serving.control.pricing.models import Price, ReadyHour
 from serving.control.profiles.models import ProfileBinding, SlaProfile
 from serving.control.quotas.models import Quota
 from serving.control.seam_tables import ConfigClock, ConfigEntry, ReportRow
@@ -24,6 +24,7 @@ __all__ = [
     "Price",
     "ProfileBinding",
     "Quota",
+    "ReadyHour",
     "Replica",
     "ReportRow",
     "SlaProfile",

@@ -40,7 +40,7 @@ from tenants.scoping import all_tenants, tenant_scope
 from tenants.staleness import refuse_stale
 from tenants.validation import save_valid
 
-EDITABLE = ("description", "is_public", "pool_requests_per_s", "pool_concurrency")
+EDITABLE = ("description", "is_public", "pool_requests_per_s", "pool_concurrency", "idle_policy")
 """Of a model."""
 Options = dict[str, options.OptionValue]
 

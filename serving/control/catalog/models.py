@@ -35,6 +35,15 @@ class Engine(models.TextChoices):
     ECHO = "echo", "Echo (benchmarks)"
 
 
+class Idle(models.TextChoices):
+    """Who bears what a model's replicas cost while they stand ready and nobody asks anything of them."""
+
+    NONE = "none", "Nobody"
+    BY_USE = "by_use", "Tenants that used it in the hour, by device time"
+    BY_GRANT = "by_grant", "Tenants that may use it, evenly"
+    BY_GUARANTEE = "by_guarantee", "Tenants with a guaranteed share, by its size"
+
+
 class Model(models.Model):
     """What tenants call by name. Its versions come and go behind it."""
 
@@ -56,6 +65,7 @@ class Model(models.Model):
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(MAX_POOL)]
     )
     """What all tenants may ask of it together: each what is guaranteed to it, the rest whoever comes first."""
+    idle_policy = models.CharField(max_length=16, choices=Idle.choices, default=Idle.NONE)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -63,8 +73,11 @@ class Model(models.Model):
         ordering = ["name"]
         constraints = [
             models.CheckConstraint(
+                condition=Q(idle_policy__in=Idle.values), name="control_model_idle_policy_is_known"
+            ),
+            models.CheckConstraint(
                 condition=Q(name__regex=MODEL_NAME), name="control_model_name_is_wellformed"
-            )
+            ),
         ]
 
     def __str__(self) -> str:

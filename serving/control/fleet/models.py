@@ -126,6 +126,8 @@ class Replica(models.Model):
     memory_bytes = models.BigIntegerField(null=True, blank=True)
     load_s = models.FloatField(null=True, blank=True)
     ready_at = models.DateTimeField(null=True, blank=True)
+    ready_counted_at = models.DateTimeField(null=True, blank=True)
+    """Up to when its ready time was added up; None while it is not ready."""
     reported_at = models.DateTimeField(null=True, blank=True)
     state_changed_at = models.DateTimeField(default=timezone.now)
     created_at = models.DateTimeField(auto_now_add=True)

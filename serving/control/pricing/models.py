@@ -78,3 +78,35 @@ class Price(models.Model):
 
     def has_begun(self, now: datetime) -> bool:
         return self.effective_from <= now
+
+
+class ReadyHour(models.Model):
+    """How long replicas of a version stood ready in one hour (UTC). Names are copied, as in the ledger."""
+
+    hour = models.DateTimeField()
+    version_id = models.CharField(max_length=32)
+    model = models.CharField(max_length=100)
+    policy = models.CharField(max_length=16)
+    """Who bears what was idle: as the model said when the hour began."""
+    ready_us = models.PositiveBigIntegerField()
+    ready_parts = models.DecimalField(max_digits=40, decimal_places=0)
+    """What that time would cost, in `serving.prices.PARTS_PER_MICRO` of a micro-unit."""
+    idle_us = models.PositiveBigIntegerField(default=0)
+    charged_us = models.PositiveBigIntegerField(default=0)
+    """What of it somebody bears; all of it, or nothing."""
+    settled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        app_label = "control"
+        ordering = ["-hour", "model", "version_id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hour", "version_id"], name="control_ready_hour_once_per_version"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["hour"], name="control_ready_hour_unsettled", condition=Q(settled_at=None)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.hour:%F %R}"

@@ -20,6 +20,7 @@ from tenants.actors import Actor
 from tenants.audit import Target, record
 from tenants.models import ApiKey, UsageMinute
 from tenants.scoping import all_tenants
+from tenants.usage_columns import IDLE_CLASS
 from tenants.usage_rows import UsageDay
 
 log = structlog.get_logger(__name__)
@@ -116,7 +117,10 @@ def _known_in(found: Span, quotas: Sequence[Quota]) -> list[Raise]:
     rolled = dict(
         ApiKey.objects.filter(tenant_id__in=tenant_ids).exclude(first_id="").values_list("pk", "first_id")
     )
-    for row in rows.order_by().values("tenant_id", "key_id", "model").annotate(**_SUMS):
+    asked = rows.exclude(
+        sla_class=IDLE_CLASS
+    ).order_by()  # budgets bind what is asked; nobody asked for idle time
+    for row in asked.values("tenant_id", "key_id", "model").annotate(**_SUMS):
         row["key_id"] = rolled.get(row["key_id"], row["key_id"])
         sums[row["tenant_id"]].append(cast("dict[str, Any]", row))
     return [

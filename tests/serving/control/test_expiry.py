@@ -54,7 +54,16 @@ def test_old_tombstones_go_and_raise_the_floor(operator: Actor) -> None:
 
 
 def test_pruning_says_what_it_deleted() -> None:
-    kinds = {"reports", "tombstones", "tasks", "replicas", "usage_minutes", "usage_hours", "metric_days"}
+    kinds = {
+        "reports",
+        "tombstones",
+        "tasks",
+        "replicas",
+        "ready_hours",
+        "usage_minutes",
+        "usage_hours",
+        "metric_days",
+    }
     assert set(expiry.prune(timezone.now())) == kinds
 
 

@@ -80,6 +80,14 @@ def test_only_what_a_quota_is_about_counts(tenant: Tenant, accounts: Accounts) -
     assert standing(accounts, quota) == 5
 
 
+def test_nobody_asked_for_idle_time(tenant: Tenant, accounts: Accounts) -> None:
+    quota = a_quota(tenant, "cost_micro", limit=10**9)
+    used(tenant, requests=1, cost_micro=5)
+    used(tenant, cost_micro=90, sla_class="idle")
+    QuotaWatch(accounts, settling_s=0).step(NOW)
+    assert standing(accounts, quota) == 5
+
+
 def test_a_day_is_that_of_the_tenant(tenant: Tenant, accounts: Accounts) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(time_zone="Asia/Shanghai", usage_zone="Asia/Shanghai")
     tenant.refresh_from_db()
