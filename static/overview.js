@@ -234,7 +234,11 @@ function showPast(series) {
   draw("rps", lines.map((one) => line(one, "answered_s")));
   draw("batch", lines.map((one) => line(one, "batch_rows_mean")));
   draw("queue", lines.map((one) => line(one, "pending")));
-  draw("device", lines.map((one) => ({ ...line(one, "device_ms_s"), values: one.values.device_ms_s.map((ms) => (ms === null ? null : ms / 1000)) })));
+  if (past.replicas?.series.length) {
+    charts.device?.show(past.replicas.starts, past.replicas.series.slice(0, MAX_LINES).map(({ replica_id, model, values }, index) => (
+      { label: `${model} ${replica_id.slice(-4)}`, colour: replicaColour(index), values: values.replica_busy_share }
+    )), past.span, past.marks);
+  } else draw("device", lines.map((one) => ({ ...line(one, "device_ms_s"), values: one.values.device_ms_s.map((ms) => (ms === null ? null : ms / 1000)) })));
   const one = found.map((each, index) => pastLine(each, index, series)).find((each) => each.key === selected) ?? lines[0];
   for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one?.label ?? "–";
   if (one?.row) showCloses(one.row);
@@ -278,6 +282,8 @@ function showCloses(row) {
   }));
 }
 
+const replicaColour = (index) => `color-mix(in oklab, ${colour("execute")} ${[100, 60, 35, 80][index % 4]}%, #868e96)`;
+
 // With all tenants in view, the replicas' own word; for one tenant, its share of the devices' time.
 function showDevices(time) {
   const ids = new Map();
@@ -285,7 +291,7 @@ function showDevices(time) {
   if (ids.size) {
     const lines = [...ids].sort(([a], [b]) => (a < b ? -1 : 1)).map(([id, replica], index) => ({
       label: `${replica.model} ${id.slice(-4)}`,
-      colour: `color-mix(in oklab, ${colour("execute")} ${[100, 60, 35, 80][index % 4]}%, #868e96)`,
+      colour: replicaColour(index),
       values: time.times.map((at) => time.at.get(at)?.replicas?.find((one) => one.replica_id === id)?.busy ?? null),
     }));
     return charts.device?.show(time.times, lines);

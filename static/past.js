@@ -79,30 +79,32 @@ export class Past extends EventTarget {
     return query;
   }
 
-  // Without marks a chart is still a chart.
-  async #happened() {
+  // Without marks, or the replicas' own word, a chart is still a chart.
+  async #ask(what, query) {
     try {
-      const query = this.#query({});
-      query.delete("model");
-      const response = await fetch(`/api/v1/metrics/marks?${query}`, { headers: { accept: "application/json" } });
-      return response.ok ? (await response.json()).data : [];
-    } catch { return []; }
+      const response = await fetch(`/api/v1/metrics/${what}?${query}`, { headers: { accept: "application/json" } });
+      return response.ok ? await response.json() : null;
+    } catch { return null; }
+  }
+
+  async #besides() {
+    const happened = this.#query({}), replicas = this.#query({ metric: "replica_busy_share" });
+    happened.delete("model");
+    return Promise.all([this.#ask("marks", happened), this.scope === "all" ? this.#ask("replicas", replicas) : null]);
   }
 
   async #read() {
     clearTimeout(this.timer);
     const reading = (this.reading = Symbol("reading"));
-    let answer = null;
-    try {
-      const query = this.#query({ metric: METRICS.join(","), by: "tenant,model" });
-      const response = await fetch(`/api/v1/metrics/query?${query}`, { headers: { accept: "application/json" } });
-      if (response.ok) answer = await response.json();
-    } catch { /* away: said below, and tried again */ }
+    const answer = await this.#ask("query", this.#query({ metric: METRICS.join(","), by: "tenant,model" }));
+    const [happened, replicas] = answer ? await this.#besides() : [];
     if (reading !== this.reading || this.isLive) return;
     this.hasFailed = answer === null;
-    if (answer) this.marks = await this.#happened();
-    if (reading !== this.reading || this.isLive) return;
-    if (answer) this.answer = answer;
+    if (answer) {
+      this.answer = answer;
+      this.marks = happened?.data ?? [];
+      this.replicas = replicas;
+    }
     this.dispatchEvent(new Event("change"));
     if (this.zoomed || document.visibilityState === "hidden") return;
     this.timer = setTimeout(() => this.#read(), Math.max(MIN_REFRESH_MS, (answer?.step_s ?? 0) * 500));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -20,7 +21,8 @@ from console.api.views import ApiView
 from serving.control.catalog.models import Version
 from serving.control.telemetry.history import MAX_POINTS, MAX_SERIES, Answer, Question, Unanswerable, read
 from serving.control.telemetry.marks import PREFIXES, marks
-from serving.telemetry.metrics import METRICS
+from serving.control.telemetry.replicas import read_replicas
+from serving.telemetry.metrics import METRICS, REPLICA_METRICS, Metric, ReplicaMetric
 from tenants.access import require
 from tenants.errors import Invalid
 from tenants.models import Tenant
@@ -49,6 +51,7 @@ class MetricDocument(Document):
 
 class MetricsDocument(Document):
     data = MetricDocument(many=True)  # type: ignore[assignment]
+    replicas = MetricDocument(many=True, help_text="Metrics of replicas: `/metrics/replicas`.")
     labels = serializers.ListField(child=serializers.CharField(), help_text="What `by` may name.")
 
 
@@ -104,6 +107,31 @@ class HistoryQuery(Query):
         return {**super().get_fields(), **named}
 
 
+class ReplicaSeriesDocument(Document):
+    replica_id = serializers.CharField()
+    model = serializers.CharField()
+    version_id = serializers.CharField()
+    values = serializers.DictField(
+        child=serializers.ListField(child=serializers.FloatField(allow_null=True)),
+        help_text="Metric → one value per point; null where the replica said nothing.",
+    )
+
+
+class ReplicaHistoryDocument(Document):
+    step_s = serializers.IntegerField()
+    starts = serializers.ListField(child=serializers.IntegerField())
+    series = ReplicaSeriesDocument(many=True)
+    left_out = serializers.IntegerField(help_text=f"Replicas beyond the {MAX_SERIES} busiest.")
+
+
+class ReplicaHistoryQuery(Query):
+    metric = serializers.CharField(default="replica_busy_share", max_length=400)
+    since = Moment(required=False, help_text="An hour before `until` by default.")
+    until = Moment(required=False, help_text="Now by default.")
+    step = serializers.IntegerField(default=0, min_value=0, max_value=86_400)
+    model = serializers.CharField(required=False, max_length=100)
+
+
 class MarkDocument(Document):
     at = serializers.FloatField(help_text="Unix seconds.")
     kind = serializers.CharField(help_text=f"One of {', '.join(sorted(set(PREFIXES.values())))}.")
@@ -129,11 +157,13 @@ class Metrics(ApiView):
     @shown("list_metrics", MetricsDocument)
     def get(self, request: Request) -> Response:
         """What can be asked for, charted and alerted on."""
-        rows = [
-            {"name": one.name, "unit": one.unit, "text": one.text, "higher_is": one.direction}
-            for one in METRICS.values()
-        ]
-        return Response({"data": rows, "labels": list(LABELS)})
+        return Response(
+            {
+                "data": [_line(one) for one in METRICS.values()],
+                "replicas": [_line(one) for one in REPLICA_METRICS.values()],
+                "labels": list(LABELS),
+            }
+        )
 
 
 class History(ApiView):
@@ -156,25 +186,50 @@ class History(ApiView):
         return nullcontext() if ids is None else tenant_scope(ids)
 
     def _question(self) -> Question:
-        until: datetime | None = self.asked.get("until")
-        since: datetime | None = self.asked.get("since")
-        end_s = until.timestamp() if until else time.time()
         return Question(
-            self._names("metric", METRICS, MAX_METRICS),
-            since.timestamp() if since else end_s - DEFAULT_S,
-            end_s,
+            _chosen(self.asked, "metric", METRICS, MAX_METRICS),
+            *_span(self.asked),
             self.asked["step"],
-            tuple(LABELS[name] for name in self._names("by", LABELS, len(LABELS))),
+            tuple(LABELS[name] for name in _chosen(self.asked, "by", LABELS, len(LABELS))),
             {label: str(self.asked[name]) for name, label in LABELS.items() if name in self.asked},
         )
 
-    def _names(self, field: str, known: Any, most: int) -> tuple[str, ...]:
-        names = tuple(name.strip() for name in self.asked[field].split(_SEPARATOR) if name.strip())
-        unknown = [name for name in names if name not in known]
-        if unknown or len(set(names)) < len(names) or len(names) > most:
-            what = f"{unknown[0]!r} is not one of them" if unknown else "each once"
-            raise Invalid({field: f"Up to {most} known names with commas between: {what}."})
-        return names
+
+class Replicas(ApiView):
+    """`/metrics/replicas`"""
+
+    @shown("query_replica_metrics", ReplicaHistoryDocument, ReplicaHistoryQuery)
+    def get(self, request: Request) -> Response:
+        """Metrics of replicas over time, for whoever sees the platform."""
+        require(self.actor, Right.VIEW_PLATFORM)
+        names = _chosen(self.asked, "metric", REPLICA_METRICS, MAX_METRICS)
+        since, until = _span(self.asked)
+        try:
+            answer = read_replicas(
+                names, since, until, time.time(), self.asked["step"], self.asked.get("model")
+            )
+        except Unanswerable as error:
+            raise Invalid({error.field: str(error)}) from None
+        return Response(asdict(answer))
+
+
+def _line(one: Metric | ReplicaMetric) -> dict[str, str]:
+    return {"name": one.name, "unit": one.unit, "text": one.text, "higher_is": one.direction}
+
+
+def _span(asked: Mapping[str, Any]) -> tuple[float, float]:
+    until, since = asked.get("until"), asked.get("since")
+    end_s = until.timestamp() if until else time.time()
+    return since.timestamp() if since else end_s - DEFAULT_S, end_s
+
+
+def _chosen(asked: Mapping[str, Any], field: str, known: Any, most: int) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in asked[field].split(_SEPARATOR) if name.strip())
+    unknown = [name for name in names if name not in known]
+    if unknown or len(set(names)) < len(names) or len(names) > most:
+        what = f"{unknown[0]!r} is not one of them" if unknown else "each once"
+        raise Invalid({field: f"Up to {most} known names with commas between: {what}."})
+    return names
 
 
 class Marks(ApiView):

@@ -153,6 +153,7 @@ urlpatterns = [
     path("usage", usage.Usage.as_view(), name="api_usage"),
     path("metrics", metrics.Metrics.as_view(), name="api_metrics"),
     path("metrics/query", metrics.History.as_view(), name="api_metrics_query"),
+    path("metrics/replicas", metrics.Replicas.as_view(), name="api_metrics_replicas"),
     path("metrics/marks", metrics.Marks.as_view(), name="api_metrics_marks"),
     path("audit", audit.Events.as_view(), name="api_events"),
     path("audit/<str:event_id>", audit.OneEvent.as_view(), name="api_event"),

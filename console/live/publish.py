@@ -24,6 +24,7 @@ from console.live.names import NameBook
 from console.live.topics import HISTORY_FRAMES, HISTORY_TTL_S, Scope, encode_second
 from serving.telemetry.collector import Collector
 from serving.telemetry.frames import FRAMES_CHANNEL, LiveFrame, decode_frame
+from serving.telemetry.replica_tally import ReplicaTally
 from serving.telemetry.windows import Slice, Windows
 
 MAX_WAITING_FRAMES = 10_000
@@ -64,6 +65,10 @@ class LivePublisher:
     def take_slices(self) -> list[Slice]:
         """Slices that closed since the last take, to be stored."""
         return self._collector.take_slices()
+
+    def take_replica_slices(self) -> dict[int, list[ReplicaTally]]:
+        """The same of what replicas said of themselves."""
+        return self._collector.take_replica_slices()
 
     def start(self) -> None:
         self._thread.start()

@@ -7,7 +7,7 @@ from serving.control.profiles.models import ProfileBinding, SlaProfile
 from serving.control.quotas.models import Quota
 from serving.control.seam_tables import ConfigClock, ConfigEntry, ReportRow
 from serving.control.task_outbox import TaskOutbox
-from serving.control.telemetry.models import MetricSlice, MetricSpan
+from serving.control.telemetry.models import MetricSlice, MetricSpan, ReplicaSlice
 from serving.control.tuning.models import TuningCandidate, TuningRun
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Quota",
     "ReadyHour",
     "Replica",
+    "ReplicaSlice",
     "ReportRow",
     "SlaProfile",
     "TaskOutbox",

@@ -20,8 +20,9 @@ from heapq import nlargest
 from serving.contract import SlaClass
 from serving.telemetry.frames import LiveFrame, Series
 from serving.telemetry.live import Gauge, LiveKey, LiveRow, LiveSecond, replica_of, rest_of, row_of
+from serving.telemetry.replica_tally import ReplicaSlices, ReplicaTally
 from serving.telemetry.tally import Rates, Tally
-from serving.telemetry.windows import RecentWindows, SeriesKey, Slice
+from serving.telemetry.windows import LATE_S, RecentWindows, SeriesKey, Slice
 
 WINDOW_S = 10
 LAG_S = 1.25
@@ -94,6 +95,7 @@ class Collector:
         self.late_series = 0
         """Series of frames that came too late for their slice. Charts show less than was; bills do not."""
         self._slices: list[Slice] = []
+        self._replicas = ReplicaSlices()
 
     def add(self, frame: LiveFrame, now: float) -> None:
         """Take in one frame. Duplicates change nothing; a frame older than the window is dropped."""
@@ -130,6 +132,10 @@ class Collector:
         """The slices that closed since the last take, oldest first."""
         taken, self._slices = self._slices, []
         return taken
+
+    def take_replica_slices(self) -> dict[int, list[ReplicaTally]]:
+        """What replicas said of themselves, in slices that closed since the last take."""
+        return self._replicas.close_until((self._closed or 0) - LATE_S)
 
     def _start(self, newest: int) -> None:
         """Begin with the window that was already received; what is older never counts."""
@@ -196,6 +202,7 @@ class Collector:
             held = self._gauges.get(gauge.replica_id)
             if held is None or (gauge.epoch, at) > (held.row.epoch, held.at):
                 self._gauges[gauge.replica_id] = Gauge(gauge, at, frame.window_s)
+            self._replicas.add(Gauge(gauge, at, frame.window_s))
 
     # ------------------------------------------------------------ time goes on
 

@@ -113,6 +113,7 @@ API: dict[str, Asks] = {
     "GET api_usage": somewhere(Right.VIEW_USAGE),
     "GET api_metrics": anyone(),
     "GET api_metrics_marks": anyone(),
+    "GET api_metrics_replicas": on_platform(Right.VIEW_PLATFORM),
     "GET api_metrics_query": somewhere(Right.VIEW_USAGE),
     "GET api_events": somewhere(Right.VIEW_AUDIT),
     "GET api_event": replace(in_tenant(Right.VIEW_AUDIT), is_asked_first=True),

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from console.live.publish import LivePublisher
 from serving.control.loop import Controller, Step, control_steps
+from serving.control.telemetry.replicas import ReplicaStore
 from serving.control.telemetry.rollup import RollUp
 from serving.control.telemetry.store import SliceStore
 from serving.parenting import die_with_parent
@@ -50,11 +51,12 @@ def _live(publisher: LivePublisher) -> Step:
 
 def _stored(publisher: LivePublisher) -> Step:
     """After the live picture: what closed in it is kept, and summed once nothing of it waits any more."""
-    store, sums = SliceStore(), RollUp()
+    store, sums, replicas = SliceStore(), RollUp(), ReplicaStore()
 
     def step(now: datetime) -> None:
         store.take(publisher.take_slices())
         store.step()
+        replicas.step(publisher.take_replica_slices(), now)
         sums.step(now)
 
     return Step("telemetry.slices", step)

@@ -57,3 +57,33 @@ class MetricSpan(models.Model):
 
     def __str__(self) -> str:
         return f"{self.start}+{self.resolution_s}"
+
+
+class ReplicaSlice(models.Model):
+    """One replica in one slice: `serving.telemetry.replica_tally.ReplicaTally`. The platform's, no tenant's."""
+
+    pk = models.CompositePrimaryKey("resolution_s", "start", "replica_id")
+    resolution_s = models.SmallIntegerField()
+    start = models.BigIntegerField()
+    """Unix seconds."""
+    replica_id = models.CharField(max_length=40)
+    model = models.CharField(max_length=100)
+    version_id = models.CharField(max_length=40)
+    window_us = models.BigIntegerField()
+    busy_us = models.BigIntegerField()
+    batches = models.BigIntegerField()
+    rows = models.BigIntegerField()
+    tokens = models.BigIntegerField()
+    executed_tokens = models.BigIntegerField()
+    frames = models.BigIntegerField()
+    queued_rows = models.BigIntegerField()
+    running_rows = models.BigIntegerField()
+    most_queued = models.BigIntegerField()
+    most_memory_bytes = models.BigIntegerField()
+    cost_error_p95 = models.FloatField(null=True)
+
+    class Meta:
+        app_label = "control"
+
+    def __str__(self) -> str:
+        return f"{self.replica_id} {self.start}+{self.resolution_s}"

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.conf import settings
 
-from serving.control.telemetry.models import RESOLUTIONS_S, MetricSpan
+from serving.control.telemetry.models import RESOLUTIONS_S, MetricSpan, ReplicaSlice
 from serving.control.telemetry.partitions import drop_days
 
 
@@ -26,5 +26,6 @@ def prune(now: datetime) -> dict[str, int]:
     for resolution_s in RESOLUTIONS_S:
         before = int(now.timestamp()) - kept_s(resolution_s)
         dropped += drop_days(resolution_s, before)
+        ReplicaSlice.objects.filter(resolution_s=resolution_s, start__lt=before).delete()
         MetricSpan.objects.filter(resolution_s=resolution_s, start__lt=before).delete()
     return {"metric_days": dropped}

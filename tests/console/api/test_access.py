@@ -330,6 +330,7 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "GET api_usage": (nothing, (200, 200, 200, 200, 403, 403)),
     "GET api_metrics": (nothing, (200, 200, 200, 200, 200, 200)),
     "GET api_metrics_marks": (nothing, (200, 200, 200, 200, 200, 200)),
+    "GET api_metrics_replicas": (nothing, (200, 403, 403, 403, 403, 403)),
     "GET api_metrics_query": (nothing, (200, 200, 200, 200, 403, 403)),
     "GET api_events": (nothing, (200, 200, 403, 200, 403, 403)),
     "GET api_event": (event, (200, 200, 403, 404, 403, 403)),

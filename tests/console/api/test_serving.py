@@ -13,6 +13,8 @@ from django.test import Client
 
 from serving.control.catalog.models import Version
 from serving.control.profiles.models import ProfileBinding
+from serving.control.telemetry.replicas import write_replicas
+from serving.telemetry.replica_tally import ReplicaTally
 from tenants.scoping import all_tenants
 from tests.console.api.asking import API, ask, pointers
 from tests.console.conftest import World
@@ -261,6 +263,18 @@ def test_metrics_over_time_are_told_with_their_gaps(operator: Client) -> None:
     assert list(ask(operator, "GET", "/metrics/query").json()["series"][0]["values"]) == ["requests_s"]
     late = "since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z"
     assert pointers(ask(operator, "GET", f"/metrics/query?metric=requests_s&{late}")) == ["/since"]
+
+
+def test_replicas_are_told_over_time_to_who_sees_the_platform(operator: Client, world: World) -> None:
+    start = 1_764_547_200
+    write_replicas(10, start, [ReplicaTally("rep_a", "minilm", "mv_1", 10_000_000, 5_000_000, frames=10)])
+    query = "since=2025-12-01T00:00:00Z&until=2025-12-01T00:00:20Z&step=10"
+    answer = ask(operator, "GET", f"/metrics/replicas?{query}").json()
+    assert answer["starts"] == [start, start + 10]
+    assert answer["series"][0]["values"] == {"replica_busy_share": [0.5, None]}
+    assert ask(operator, "GET", f"/metrics/replicas?model=another&{query}").json()["series"] == []
+    assert pointers(ask(operator, "GET", "/metrics/replicas?metric=requests_s")) == ["/metric"]
+    assert ask(world.client("owner"), "GET", "/metrics/replicas").status_code == 403
 
 
 def test_marks_are_the_events_that_move_charts_for_whoever_reads_the_trail(

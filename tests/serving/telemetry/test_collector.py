@@ -259,3 +259,19 @@ def test_a_frame_too_late_for_its_slice_is_counted_as_late() -> None:
     assert collector.late_series == 0
     collector.add(frame(START + 19, Answers([10_000]), process="gateway-2"), START + 39)
     assert collector.late_series == 1
+
+
+def test_what_replicas_said_is_handed_over_by_slice() -> None:
+    collector = Collector()
+    for second in range(1, 32):
+        gauge = ReplicaGauge("rep_1", "minilm", "mv_1", 1, second, 1, 250_000, 10, 80, 700)
+        at = START + second - 0.5
+        collector.add(LiveFrame("worker-1", 1, second, at, 1.0, replicas=(gauge,)), at)
+        collector.step(START + second + LAG_S)
+    slices = collector.take_replica_slices()
+    assert list(slices) == [START, START + 10]
+    (tally,) = slices[START]
+    row = tally.row()
+    assert row is not None
+    assert (tally.frames, tally.most_queued, row.busy, row.rows_s) == (10, 10, 0.25, 80)
+    assert collector.take_replica_slices() == {}
