@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("control", "0017_quotas_on_what_waits"),
+        ("control", "0018_idle_time_is_borne"),
     ]
 
     operations = [
