@@ -78,4 +78,17 @@ def test_money_is_told_by_month(world: World, terminal: Terminal) -> None:
     terminal.key = token_of(world, "usage:read", "manage:read")
     assert terminal.run("statement", "acme").startswith("model  version number")
     assert terminal.json("forecast", "--tenant", "acme")[0]["days"] == 0
-    assert terminal.run("quotas", "acme").startswith("quota  resource")
+
+
+def test_a_budget_is_set_loosened_and_lifted(operator: Terminal, world: World) -> None:
+    made = operator.json(
+        *("quotas", "create", "acme", "device_us", "3600000000", "--window", "day", "--warn-percent", "80")
+    )[0]
+    assert (made["limit"], made["soft_percent"], made["observe_only"]) == (3_600_000_000, 80, False)
+    changed = operator.json("quotas", "change", made["id"], "--limit", "7200000000", "--count-only")[0]
+    assert (changed["limit"], changed["soft_percent"], changed["observe_only"]) == (7_200_000_000, 80, True)
+    assert [row["id"] for row in operator.json("quotas", "list", "acme")] == [made["id"]]
+    assert "7200000000" in operator.run("quotas", "standings", "acme")
+    operator.run("quotas", "create", "acme", "device_us", "1", "--window", "fortnight", ok=False)
+    operator.run("quotas", "delete", made["id"])
+    assert operator.json("quotas", "list") == []

@@ -14,6 +14,7 @@ from tidegate.cli.deployments import deployments
 from tidegate.cli.keys import keys
 from tidegate.cli.models import models
 from tidegate.cli.people import invitations, members, organisations, people, sessions
+from tidegate.cli.quotas import quotas
 from tidegate.cli.tenants import tenants
 from tidegate.errors import Damaged, Refused, TidegateError, Unreachable
 
@@ -28,10 +29,11 @@ for name, group in (
     ("sessions", sessions),
     ("models", models),
     ("deployments", deployments),
+    ("quotas", quotas),
     ("audit", audit),
 ):
     app.add_typer(group, name=name)
-for command in (money.usage, money.statement, money.forecast, money.quotas):
+for command in (money.usage, money.statement, money.forecast):
     app.command()(command)
 
 REFUSED, NOT_SHOWN, NO_ANSWER, DAMAGED = 1, 3, 4, 5

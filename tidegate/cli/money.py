@@ -1,4 +1,4 @@
-"""`tidegate usage`, `statement`, `forecast`, `quotas`: what is used, and what it costs."""
+"""`tidegate usage`, `statement`, `forecast`: what is used, and what it costs."""
 
 from __future__ import annotations
 
@@ -41,10 +41,3 @@ def forecast(
     """What the running month will cost."""
     with console() as tidegate:
         show(tidegate.forecast(tenant_id_of(tidegate, tenant) if tenant else None))
-
-
-def quotas(tenant: Slug) -> None:
-    """How a tenant's quotas stand now, amounts in base units."""
-    with console() as tidegate:
-        rows = tidegate.quotas.standings(tenant_id_of(tidegate, tenant))
-        show_all(rows, "quota", "resource", "window", "limit", "used", "reserved", "remaining", "resets_at")
