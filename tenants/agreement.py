@@ -35,8 +35,8 @@ _PLATFORM = f"""
         {", ".join(f"coalesce(held.{count}, 0)" for count in COUNTS)}
     FROM (SELECT {_KINDS}, {_SUMMED} FROM tenants_usageday GROUP BY {_KINDS}) AS said
     FULL JOIN tenants_usageplatformday AS held USING ({_KINDS})
-    WHERE ({", ".join(f"said.{count}" for count in COUNTS)})
-        IS DISTINCT FROM ({", ".join(f"held.{count}::numeric" for count in COUNTS)})
+    WHERE ({", ".join(f"coalesce(said.{count}, 0)" for count in COUNTS)})
+        <> ({", ".join(f"coalesce(held.{count}, 0)::numeric" for count in COUNTS)})
     ORDER BY {_KINDS}
 """  # noqa: S608
 _NOTHING = (0,) * len(COUNTS)

@@ -216,7 +216,8 @@ def _sums(cursor: Any, sql: str, *params: Any) -> dict[Any, tuple[int, ...]]:
 
 
 def _recut(cursor: Any, tenant: Tenant, day: date, start: datetime, newest: datetime) -> None:
-    first = day - timedelta(days=1)  # where the new zone is west of the old one, its days begin earlier
+    # Where the new zone is west of the old one its days begin earlier, beyond the date line by two.
+    first = min(day, day_of(start, zone(tenant.time_zone)))
     take_out(cursor, tenant.pk, first)
     cursor.execute("DELETE FROM tenants_usageday WHERE tenant_id = %s AND day >= %s", [tenant.pk, day])
     cursor.execute("DELETE FROM tenants_usagehour WHERE tenant_id = %s AND hour >= %s", [tenant.pk, start])

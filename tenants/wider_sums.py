@@ -32,7 +32,8 @@ _PUT_BACK = f"""
     ON CONFLICT ({_ON_PLATFORM})
     DO UPDATE SET {", ".join(f"{name} = held.{name} + excluded.{name}" for name in COUNTS)}
 """
-_EMPTIED = "DELETE FROM tenants_usageplatformday WHERE day >= %s AND requests = 0 AND device_us = 0"
+_IS_NOTHING = " AND ".join(f"{count} = 0" for count in COUNTS)
+_EMPTIED = f"DELETE FROM tenants_usageplatformday WHERE day >= %s AND {_IS_NOTHING}"  # noqa: S608
 _WEEKS = f"""
     INSERT INTO tenants_usageweek (week, {", ".join((*DIMENSIONS, *NAMES, *COUNTS))})
     SELECT date_trunc('week', day)::date, {", ".join(DIMENSIONS)},

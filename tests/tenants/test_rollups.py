@@ -216,6 +216,29 @@ def test_cutting_anew_gives_what_coming_in_would_have_given(team: Cast, place: s
     assert _periods(team.tenant) == cut
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [("Pacific/Kiritimati", "Pacific/Pago_Pago"), ("Pacific/Pago_Pago", "Pacific/Kiritimati")]
+)
+def test_from_one_side_of_the_date_line_to_the_other_days_move_by_two(team: Cast, old: str, new: str) -> None:
+    update_tenant(by=SYSTEM, tenant=team.tenant, time_zone=old)
+    recut(team.tenant.pk)
+    moments = [at("2026-01-12T10:00") + timedelta(hours=number) for number in range(60)]
+    rows = [row(team, moment) for moment in moments]
+    record_usage("gateway", [*rows, row(team, moments[0], tenant_id=team.other.pk)])
+    update_tenant(by=SYSTEM, tenant=team.tenant, time_zone=new)
+    recut(team.tenant.pk)
+    assert_all_agree()
+
+
+def test_what_others_were_charged_without_a_request_stays_in_the_platform_s_sums(team: Cast) -> None:
+    nothing = dict.fromkeys(COUNTS, 0)
+    charge = row(team, at("2026-01-11T09:00"), tenant_id=team.other.pk, **(nothing | {"cost_micro": 7}))
+    record_usage("gateway", [row(team, at("2026-01-11T09:00"), model="m"), charge])
+    update_tenant(by=SYSTEM, tenant=team.tenant, time_zone="Europe/Berlin")
+    recut(team.tenant.pk)
+    assert_all_agree()
+
+
 def _periods(tenant: Tenant) -> tuple[dict[Any, int], dict[Any, int]]:
     with all_tenants("a test"):
         hours = dict(UsageHour.objects.filter(tenant_id=tenant.pk).values_list("hour", "requests"))
