@@ -48,6 +48,14 @@ WINDOW_WORDS = {
 }
 UNITS = {ResourceChoice.DEVICE_US: 1000, ResourceChoice.COST_MICRO: 1_000_000}
 """Base units in the unit people type."""
+ONLY_FOR = {
+    "window": ("requests", "tokens", "device_us", "cost_micro"),
+    "burst": ("requests", "tokens"),
+    "guaranteed": ("requests", "concurrency"),
+    "soft_percent": ("requests", "tokens", "device_us", "cost_micro"),
+    "observe_only": ("requests", "tokens", "device_us", "cost_micro", "concurrency"),
+}
+"""What is asked of these resources alone: of the others it is not shown, and what stands there says nothing."""
 PAGE_ROWS = 25
 
 
@@ -60,6 +68,10 @@ class Row:
     reserved: int | None
     ends_at: datetime | None
     may_change: bool
+
+    @property
+    def has_figures(self) -> bool:
+        return (self.used, self.reserved) != (None, None)
 
     @property
     def share(self) -> float:
@@ -119,6 +131,12 @@ class LimitForm(ActionForm):
     units: ClassVar[dict[str, Any]] = {"soft_percent": "%"}
     resource = ""
 
+    def narrow(self, resource: str) -> None:
+        """To what can be changed of a quota on this."""
+        self.resource = resource
+        for name in [name for name, resources in ONLY_FOR.items() if resource not in resources]:
+            self.fields.pop(name, None)
+
     def values(self) -> dict[str, Any]:
         typed = dict(self.cleaned_data)
         resource = typed.get("resource", self.resource)
@@ -163,11 +181,22 @@ class QuotaForm(LimitForm):
 
     def __init__(self, keys: Any, models: Any, *args: Any, needs_key: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for name, resources in ONLY_FOR.items():
+            self.fields[name].only_for = f"resource={' '.join(resources)}"  # type: ignore[attr-defined]
         self.fields["key"].queryset = keys  # type: ignore[attr-defined]
         self.fields["model"].queryset = models  # type: ignore[attr-defined]
         if needs_key:
             self.fields["key"].required = True
             self.fields["key"].empty_label = None  # type: ignore[attr-defined]
+
+    def values(self) -> dict[str, Any]:
+        typed = super().values()
+        nothing = {"window": "", "observe_only": False}
+        return typed | {
+            name: nothing.get(name)
+            for name, resources in ONLY_FOR.items()
+            if typed["resource"] not in resources
+        }
 
 
 @page("quotas")
@@ -220,7 +249,7 @@ def edit(request: ConsoleRequest, quota_id: str) -> HttpResponse:
     form = LimitForm(
         request.POST or None, initial=facts | {"limit": quota.limit / UNITS.get(_what(quota), 1)}
     )
-    form.resource = quota.resource
+    form.narrow(quota.resource)
     form.remember(mark_of(facts))
     if attempt(form, update_quota, by=request.actor, quota=quota) is not None:
         return go(request, reverse("quotas"), _("Saved. Every gateway follows within a second."))

@@ -31,6 +31,7 @@ def a_quota(world: World, **fields: Any) -> Quota:
         ({"resource": "cost_micro", "window": "month", "limit": "12.34"}, 12_340_000),
         ({"resource": "tokens", "window": "minute", "limit": "9000", "burst": "100"}, 9000),
         ({"resource": "concurrency", "window": "", "limit": "7"}, 7),
+        ({"resource": "queue", "window": "day", "limit": "7", "burst": "3", "observe_only": "on"}, 7),
     ],
 )
 def test_a_limit_is_typed_in_the_unit_people_read(world: World, typed: dict[str, str], limit: int) -> None:
@@ -48,6 +49,15 @@ def test_a_change_starts_from_what_is_and_keeps_its_unit(world: World) -> None:
     seen = shown.split('name="seen" value="')[1].split('"')[0]
     assert client.post(address, {"limit": "20", "seen": seen}).status_code == 302
     assert only_quota().limit == 20_000_000
+
+
+def test_what_is_not_asked_of_a_resource_is_not_shown(world: World) -> None:
+    quota, client = a_quota(world, resource="queue", window="", limit=7), world.client("operator")
+    shown = client.get(reverse("quota_edit", args=[quota.pk])).content.decode()
+    assert 'name="limit"' in shown and 'name="soft_percent"' not in shown and 'name="burst"' not in shown
+    form = client.get(reverse("quota_create", args=[world.cast.tenant.slug])).content.decode()
+    assert 'data-only-for="resource=requests tokens"' in form
+    assert "progress" not in client.get(reverse("quotas")).content.decode(), "it has no account"
 
 
 def test_what_cannot_be_is_told_at_its_field(world: World) -> None:
