@@ -1,5 +1,14 @@
 """Every model of the app, gathered where Django looks for them; each lives with its noun."""
 
+from serving.control.alerts.models import (
+    Alert,
+    AlertGroup,
+    AlertNotification,
+    AlertRoute,
+    AlertRule,
+    AlertSilence,
+    AlertTransition,
+)
 from serving.control.catalog.models import Artifact, Model, ModelAlias, ModelGrant, Version
 from serving.control.fleet.models import Deployment, Host, Replica
 from serving.control.pricing.models import Price, ReadyHour
@@ -11,6 +20,13 @@ from serving.control.telemetry.models import MetricSlice, MetricSpan, ReplicaSli
 from serving.control.tuning.models import TuningCandidate, TuningRun
 
 __all__ = [
+    "Alert",
+    "AlertGroup",
+    "AlertNotification",
+    "AlertRoute",
+    "AlertRule",
+    "AlertSilence",
+    "AlertTransition",
     "Artifact",
     "ConfigClock",
     "ConfigEntry",

@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from serving.control.alerts.engine import Alert
-from serving.control.alerts.rules import Rule, Severity
+from serving.control.alerts.rules import TENANT, Rule, Severity
 
 Reason = Literal["fired", "resolved", "changed", "repeated"]
 MAX_IN_NOTIFICATION = 100
 ALERT_NAME = "alert"
 """Label that holds the rule's name."""
-SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+DEFAULT_GROUP_BY = (ALERT_NAME, TENANT)
 
 
 class Matcher(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of channels."""
     matchers: tuple[Matcher, ...] = ()
     tenant_id: str | None = None
-    group_by: tuple[str, ...] = (ALERT_NAME, "tenant_id")
+    group_by: tuple[str, ...] = DEFAULT_GROUP_BY
     group_wait_s: float = 5.0
     group_interval_s: float = 300.0
     repeat_interval_s: float = 4 * 3600.0
@@ -158,7 +158,7 @@ def standing(rule: Rule, alert: Alert, *, is_acknowledged: bool = False, summary
         rule_name=rule.name,
         severity=rule.severity,
         labels=labels,
-        tenant_id=rule.tenant_id or alert.labels.get("tenant_id"),
+        tenant_id=rule.tenant_id or alert.labels.get(TENANT),
         is_acknowledged=is_acknowledged,
         summary=summary,
     )
