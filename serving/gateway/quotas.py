@@ -11,6 +11,7 @@ from serving.contract import QuotaEntry
 from serving.errors import DataPlaneError
 from serving.gateway.deadlines import MAX_STREAM_S
 from serving.gateway.dispatch import OnCovered
+from serving.gateway.margins import Margins
 from serving.gateway.pending import Payload, Pending
 from serving.gateway.routing import Lane
 from serving.gateway.snapshot import Grant, Snapshot
@@ -23,14 +24,8 @@ from serving.quotas.keeper import OnKnown, QuotaKeeper
 from serving.quotas.limits import Amounts
 from serving.wire import Stages
 
-LEAST_FACTOR = 1.5
-"""A request may take this much more than predicted, at least."""
-FIRST_FACTOR = 4.0
-"""The same while nothing was answered yet."""
 LONGEST_S, LONGEST_DEADLINES = MAX_STREAM_S + 60.0, 4
 """Longer than an answer or the end of a stream is waited for (`dispatch`): until then any price may bind."""
-FADING = 0.999
-MAX_VERSIONS = 4096
 MAX_RESTS = 100_000
 
 
@@ -38,8 +33,7 @@ class Quotas:
     def __init__(self, keeper: QuotaKeeper, prices: PriceTable) -> None:
         self.keeper = keeper
         self._prices = prices
-        self._factors: dict[str, float] = {}
-        """Version → how far beyond its prediction a request went lately."""
+        self.margins = Margins()
         self._rests: dict[tuple[str, str, str], int] = {}
 
     def update(self, snapshot: Snapshot) -> None:
@@ -107,7 +101,8 @@ class Quotas:
     ) -> None:
         """The request was answered, and cost so many of `serving.prices`' parts."""
         lane = pending.lane
-        self._learn(lane.version.id, stages.device_us / max(1, lane.predict_us(payload.rows, payload.tokens)))
+        ratio = stages.device_us / lane.predict_us(payload.rows, payload.tokens)
+        self.margins.learn(lane.version.id, ratio, time.time())
         used = Amounts(1, payload.tokens, stages.device_us, self._micro(_account(pending), cost_parts))
         reservation.settle(used)
 
@@ -130,9 +125,8 @@ class Quotas:
     # ------------------------------------------------------------ estimates
 
     def _at_most(self, lane: Lane, payload: Payload) -> Amounts:
-        factor = self._factors.get(lane.version.id, FIRST_FACTOR)
-        device_us = int(lane.predict_us(payload.rows, payload.tokens) * factor)
         version, now = lane.version, time.time()
+        device_us = int(lane.predict_us(payload.rows, payload.tokens) * self.margins.of(version.id, now))
         until = now + LONGEST_S + LONGEST_DEADLINES * lane.deadline_s
         rates = self._prices.highest(version.model, version.price_micro_per_device_hour, now, until)
         parts = rates.answer_parts(device_us, payload.tokens)
@@ -144,13 +138,6 @@ class Quotas:
             self._rests.clear()
         micro, self._rests[account] = divmod(parts + self._rests.get(account, 0), PARTS_PER_MICRO)
         return micro
-
-    def _learn(self, version_id: str, ratio: float) -> None:
-        """The largest ratio lately, fading slowly, with a fifth as margin."""
-        if len(self._factors) >= MAX_VERSIONS:
-            self._factors.clear()
-        known = self._factors.get(version_id, LEAST_FACTOR)
-        self._factors[version_id] = max(LEAST_FACTOR, known * FADING, ratio * 1.2)
 
 
 def _account(pending: Pending) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ import pytest
 
 from serving.contract import CostCurve
 from serving.gateway.breaker import State
+from serving.gateway.margins import Margins
 from serving.quotas.holding import Holding
 from tests.serving.gateway.engines import HeldEngine
 from tests.serving.gateway.harness import Harness, echo_body, gateway, until
@@ -95,14 +96,14 @@ async def test_a_dearer_fallback_answers_where_the_budget_has_room_for_it(most_m
 
 @pytest.mark.parametrize(("most", "code"), [(1, "out_of_memory"), (2, "ok")])
 async def test_a_probe_that_failed_is_tried_elsewhere_where_the_budget_has_room_for_both(
-    most: int, code: str
+    monkeypatch: pytest.MonkeyPatch, most: int, code: str
 ) -> None:
     async with gateway() as harness, sick(harness, 2) as engines:
         tokens = await tenants(harness, "b", "c")
         engines[0].is_sick = True
         while breaker(harness).state(0.0) is State.CLOSED:
             await asyncio.gather(*(ask(harness, token) for token in tokens * 4))
-        harness.gateway._quotas._factors["mv_echo"] = 1000.0  # a request may take 1.1 s
+        monkeypatch.setattr(Margins, "of", lambda *_: 1000.0)  # a request may take 1.1 s
         holding = await budget(harness, limit=most * 1_100_000)
         others = ledger_us(harness)
         hurry(harness)
