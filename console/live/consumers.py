@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from console.live import topics
+from console.live.alerts import firing_list
 from console.live.endings import group_of
 from console.live.topics import Scope
 from console.sessions import actor_of_session
@@ -88,7 +89,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await asyncio.sleep(wait_s)
         self.snapshot_at = time.monotonic()
         frames = await _history(self.view)
-        await self.send(text_data=f'{{"type":"snapshot","frames":[{",".join(frames)}]}}')
+        alerts = await _firing(self.view)
+        await self.send(text_data=f'{{"type":"snapshot","frames":[{",".join(frames)}],"alerts":{alerts}}}')
 
     async def _beat(self) -> None:
         checked_at = time.monotonic()
@@ -137,3 +139,12 @@ async def _history(view: Scope) -> list[str]:
         return []
     finally:
         await client.aclose()
+
+
+async def _firing(view: Scope) -> str:
+    """What fires in a scope, as JSON; null while the database is away: what was shown before stays."""
+    try:
+        return await database_sync_to_async(firing_list)(view)
+    except DatabaseError as error:
+        log.warning("live.alerts_unread", error=str(error))
+        return "null"

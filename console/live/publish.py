@@ -79,6 +79,11 @@ class LivePublisher:
         self._loop.call_soon_threadsafe(self._stop)
         self._thread.join(timeout=5)
 
+    def tell(self, messages: Messages) -> None:
+        """Send to sockets beside the seconds, at once; nothing of it is kept for those who come later."""
+        if messages:
+            asyncio.run_coroutine_threadsafe(self._broadcast(messages), self._loop)
+
     def step(self, now: float) -> None:
         """Merge what arrived and publish every second that is complete. Never waits for Valkey."""
         while self._frames:
@@ -154,7 +159,6 @@ class LivePublisher:
             log.warning("live.frame_refused", error=str(error))
 
     async def _publish(self, messages: Messages, asked: list[str], now: float) -> None:
-        layer = get_channel_layer()
         try:
             async with self._client.pipeline(transaction=False) as pipe:
                 for scope, text in messages:
@@ -162,9 +166,19 @@ class LivePublisher:
                     pipe.ltrim(scope.history_key, -HISTORY_FRAMES, -1)
                     pipe.expire(scope.history_key, HISTORY_TTL_S)
                 await pipe.execute()
-            for scope, text in messages:
-                await layer.group_send(scope.group, {"type": "live.frame", "text": text})
+            await self._group_send(messages)
             if asked:
                 await self._audience.ask(self._client, asked, now)
         except (RedisError, OSError) as error:
             log.warning("live.second_unsent", error=str(error))
+
+    async def _broadcast(self, messages: Messages) -> None:
+        try:
+            await self._group_send(messages)
+        except (RedisError, OSError) as error:
+            log.warning("live.messages_unsent", messages=len(messages), error=str(error))
+
+    async def _group_send(self, messages: Messages) -> None:
+        layer = get_channel_layer()
+        for scope, text in messages:
+            await layer.group_send(scope.group, {"type": "live.frame", "text": text})

@@ -2,7 +2,9 @@
 
 → {"do": "snapshot"}                               the client noticed a gap in `seq`
 ← {"type": "hello", "scope"}                       once, after the socket was accepted
-← {"type": "snapshot", "frames": [frame, …]}       the last `HISTORY_FRAMES` seconds, oldest first
+← {"type": "snapshot", "frames": [frame, …],       the last `HISTORY_FRAMES` seconds, oldest first
+   "alerts": [alert, …]}                           what fires now; null while that cannot be read
+← {"type": "alert", "alert"}                       one fired or resolved: `console.live.alerts`
 ← {"type": "frame", "epoch", "seq", "at", …}       every second; `seq` grows by one within an epoch
 ← {"type": "ping"}  → {"do": "pong"}               every `PING_S`
 """

@@ -8,8 +8,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from console.live.alerts import messages_of
 from console.live.publish import LivePublisher
+from serving.control.alerts.sources import Sources
+from serving.control.alerts.step import AlertWatch
 from serving.control.loop import Controller, Step, control_steps
+from serving.control.telemetry.long_windows import AnyWindows
 from serving.control.telemetry.replicas import ReplicaStore
 from serving.control.telemetry.rollup import RollUp
 from serving.control.telemetry.store import SliceStore
@@ -33,7 +37,9 @@ class Command(BaseCommand):
         publisher = LivePublisher.from_settings()
         publisher.start()
         settle_memory(COLLECT_EACH)
-        controller = Controller(steps=[*control_steps(), _live(publisher), _stored(publisher)])
+        controller = Controller(
+            steps=[*control_steps(), _live(publisher), _stored(publisher), _alerts(publisher)]
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: controller.stop.set())
         try:
@@ -60,3 +66,10 @@ def _stored(publisher: LivePublisher) -> Step:
         sums.step(now)
 
     return Step("telemetry.slices", step)
+
+
+def _alerts(publisher: LivePublisher) -> Step:
+    """Last, so that rules read what this turn brought in."""
+    sources = Sources(AnyWindows(publisher.windows))
+    watch = AlertWatch(sources, tell=lambda moved: publisher.tell(messages_of(moved)))
+    return Step("alerts", watch.step)

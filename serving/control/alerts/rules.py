@@ -18,7 +18,7 @@ from serving.telemetry.windows import LABELS, Window
 Severity = Literal["info", "warning", "critical"]
 Comparison = Literal["above", "below"]
 MAX_FOR_S = 86_400
-MAX_WINDOW_S = 7 * 86_400
+MAX_WINDOW_S = 3 * 86_400
 MIN_WINDOW_S = 10
 MAX_PAIRS = 4
 TENANT = "tenant_id"
@@ -307,7 +307,7 @@ def _condition_problems(condition: Condition) -> Iterator[str]:
             yield f"There is no metric {name!r}."
     for window_s in _windows_of(condition):
         if not MIN_WINDOW_S <= window_s <= MAX_WINDOW_S:
-            yield f"A window is of {MIN_WINDOW_S} seconds to seven days, not {window_s}."
+            yield f"A window is of {MIN_WINDOW_S} seconds to three days, not {window_s}."
     if isinstance(condition, BurnRate):
         yield from _burn_problems(condition)
 

@@ -12,13 +12,16 @@ from channels.layers import get_channel_layer
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 from redis.asyncio import Redis
 
 from console.asgi import application
 from console.live import consumers, topics
 from console.live.topics import Scope
+from serving.control.alerts.models import Alert, AlertRule
 from tenants.actions.members import remove_member
 from tenants.actions.sessions import end_sessions
+from tenants.scoping import all_tenants
 from tests.console.live.sockets import Socket
 from tests.tenants.conftest import SYSTEM, Cast, build_cast
 
@@ -190,3 +193,32 @@ async def test_support_watches_everything(people: Cast) -> None:
 def test_a_line_that_died_silently_is_known_within_forty_seconds() -> None:
     assert topics.PING_S < topics.SILENCE_S
     assert topics.SILENCE_S + topics.PING_S <= 40
+
+
+async def test_a_snapshot_holds_what_fires_for_those_whom_it_concerns(people: Cast) -> None:
+    await sync_to_async(_fire)(people)
+    for who, tenant, names in (("viewer", people.tenant, ["Requests fail"]), ("stranger", people.other, [])):
+        socket = await watch(people, who, tenant.pk)
+        assert await socket.connect()
+        assert (await _next_but_pings(socket))["type"] == "hello"
+        snapshot = await _next_but_pings(socket)
+        assert [alert["name"] for alert in snapshot["alerts"]] == names
+        await socket.leave()
+
+
+def _fire(people: Cast) -> None:
+    with all_tenants("a test"):
+        rule = AlertRule.objects.create(
+            name="Requests fail", condition={"type": "threshold"}, by=["tenant_id"], created_by="test"
+        )
+        labels = {"tenant_id": people.tenant.pk}
+        Alert.objects.create(
+            fingerprint="0123456789abcdef",
+            rule=rule,
+            tenant=people.tenant,
+            labels=labels,
+            state="firing",
+            state_body={},
+            since=timezone.now(),
+            fired_at=timezone.now(),
+        )
