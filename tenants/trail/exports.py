@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -37,6 +37,10 @@ SILENT_FOR = timedelta(minutes=2)
 MAX_UNFINISHED = 3
 """Of one tenant, and of the platform."""
 _TASKS = Actor.system("tasks")
+
+
+class _Superseded(Exception):
+    """This writer stood still for so long that another began anew: the export is that one's."""
 
 
 # ---------------------------------------------------------------- asking
@@ -135,13 +139,16 @@ def run_export(export_id: str, now: datetime) -> bool:
             return False
         export = AuditExport.objects.get(pk=export_id)
     with _scope(export):
+        draft = _path(export).with_suffix(f".{now.timestamp():.6f}.part")
         try:
-            _write(export, now)
+            _write(export, draft, now)
+        except _Superseded:
+            log.info("audit.export_superseded", export=export_id)
         except Exception as error:  # one file that cannot be written keeps nobody from theirs
             log.warning("audit.export_failed", export=export_id, error=str(error), exc_info=True)
-            with suppress(OSError):
-                _draft(export).unlink()
             _fail(export, "The file could not be written.")
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
     return True
 
 
@@ -156,28 +163,37 @@ def prune(now: datetime) -> int:
     return len(old)
 
 
-def _write(export: AuditExport, now: datetime) -> None:
-    events = _events(export)
+def _write(export: AuditExport, draft: Path, now: datetime) -> None:
+    events, spans = _events(export), Spans()
     AuditExport.objects.filter(pk=export.pk).update(rows_total=events.count())
-    path, draft, spans = _path(export), _draft(export), Spans()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with draft.open("wb") as file:
         digest = _Digested(file)
         writer = available_formats()[export.format].open(digest)  # type: ignore[arg-type]
         for page in pages(events):
             writer.write(page)
             spans.count(page)
-            AuditExport.objects.filter(pk=export.pk).update(
-                rows_done=spans.rows, progressed_at=timezone.now()
-            )
+            export.progressed_at = _go_on(export, rows_done=spans.rows)
         writer.close()
-    draft.replace(path)
-    export.rows_done, export.size_bytes, export.sha256 = spans.rows, path.stat().st_size, digest.hexdigest()
-    _finish(export, spans, now)
+    export.rows_done, export.size_bytes, export.sha256 = spans.rows, draft.stat().st_size, digest.hexdigest()
+    _finish(export, spans, draft, now)
+
+
+def _go_on(export: AuditExport, **facts: Any) -> datetime:
+    """Write facts down while the export is still this writer's; when that was. Raises `_Superseded`."""
+    held, at = AuditExport.objects.filter(pk=export.pk, state="running"), timezone.now()
+    if not held.filter(progressed_at=export.progressed_at).update(progressed_at=at, **facts):
+        raise _Superseded
+    return at
 
 
 @transaction.atomic
-def _finish(export: AuditExport, spans: Spans, now: datetime) -> None:
+def _finish(export: AuditExport, spans: Spans, draft: Path, now: datetime) -> None:
+    """From the first statement on nobody else takes it; so the file that is there is the one the row tells of."""
+    _go_on(export)
+    draft.replace(_path(export))
+    for left_behind in draft.parent.glob(f"{export.pk}.*.part"):  # of writers that died
+        left_behind.unlink(missing_ok=True)
     export.manifest = manifest_of(export, spans, file_name(export), now)
     export.state, export.finished_at, export.expires_at = "done", now, now + KEPT
     export.rows_total = export.rows_done
@@ -186,6 +202,10 @@ def _finish(export: AuditExport, spans: Spans, now: datetime) -> None:
 
 @transaction.atomic
 def _fail(export: AuditExport, why: str) -> None:
+    try:
+        _go_on(export)
+    except _Superseded:
+        return
     export.state, export.error = "failed", why
     export.save(update_fields=["state", "error"])
     tenant = Tenant.objects.filter(pk=export.tenant_id).first()
@@ -238,10 +258,6 @@ def _refuse_too_many(tenant: Tenant | None) -> None:
 
 def _path(export: AuditExport) -> Path:
     return settings.STATE_DIR / "audit" / "exports" / export.pk
-
-
-def _draft(export: AuditExport) -> Path:
-    return _path(export).with_suffix(".part")
 
 
 def _target(export: AuditExport) -> Target:

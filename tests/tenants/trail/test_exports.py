@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +23,7 @@ from tenants.trail import exports, reading
 from tenants.trail.exports import access_export, file_of, left, request_export, run_export
 from tenants.trail.formats import FORMATS
 from tenants.trail.formats.delimited import CsvWriter
+from tenants.trail.formats.writer import Row
 from tenants.trail.manifest import is_signed
 from tenants.trail.search import Asked
 from tenants.trail.signing import trusted_keys
@@ -260,6 +262,44 @@ def test_an_export_is_written_once_and_begun_anew_when_it_was_left(team: Cast) -
     assert left(later) == [export.pk]
     assert run_export(export.pk, later)
     assert not run_export(export.pk, later)
+
+
+def test_a_writer_that_stood_still_and_goes_on_leaves_alone_what_another_wrote(
+    team: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = request_export(by=team.actor("auditor"), tenant=team.tenant, format="jsonl", asked=ALL)
+    chain_now()
+    monkeypatch.setattr(reading, "PAGE_ROWS", 1)
+    another_done: list[bool] = []
+
+    def stands_still(page: list[Row]) -> None:
+        if not another_done:
+            another_done.append(True)
+            assert run_export(export.pk, datetime.now(UTC) + 2 * exports.SILENT_FOR), "it was silent for long"
+
+    monkeypatch.setattr(exports, "pages", lambda events: _with(stands_still, reading.pages(events)))
+    assert run_export(export.pk, NOW)
+    done = reread(export)
+    assert (done.state, done.rows_done) == ("done", len(links(team.tenant.pk)))
+    assert sha256(file_of(done).read_bytes()).hexdigest() == done.sha256
+    assert [path.name for path in file_of(done).parent.iterdir()] == [done.pk], "and no draft"
+
+
+def test_a_file_that_cannot_be_put_in_its_place_fails_and_says_so(
+    team: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise OSError("no space is left")
+
+    monkeypatch.setattr(Path, "replace", full)
+    export = exported(team)
+    assert (export.state, export.error) == ("failed", "The file could not be written.")
+
+
+def _with(each: Callable[[list[Row]], None], found: Iterable[list[Row]]) -> Iterator[list[Row]]:
+    for page in found:
+        each(page)
+        yield page
 
 
 def test_what_cannot_be_written_fails_alone_and_is_told(team: Cast, settings: object, tmp_path: Path) -> None:
