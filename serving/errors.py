@@ -21,6 +21,7 @@
     ├── RateLimited                       429  rate_limited            yes
     ├── ConcurrencyExceeded               429  concurrency_exceeded    yes
     ├── QueueFull                         429  queue_full              yes
+    ├── QueueShareFull                    429  queue_share_full        yes
     ├── QuotaExhausted                    429  insufficient_quota
     ├── QuotaReserved                     429  quota_reserved          yes
     ├── ClientClosedRequest               499  cancelled
@@ -178,6 +179,12 @@ class ConcurrencyExceeded(DataPlaneError):
 
 class QueueFull(DataPlaneError):
     status, code, is_retryable = 429, "queue_full", True
+
+
+class QueueShareFull(DataPlaneError):
+    """As many wait as the client's own quota lets: its limit, not a promise that was broken."""
+
+    status, code, is_retryable = 429, "queue_share_full", True
 
 
 class QuotaExhausted(DataPlaneError):

@@ -41,7 +41,7 @@ def refuse_full(work: Work, outlook: Outlook, max_queued: int) -> Refusal | None
 def refuse_share(work: Work, share: QueueShare, queued: int, backlog_s: float) -> Refusal:
     """As many wait already as a quota lets."""
     return Refusal(
-        code="queue_full",
+        code="queue_share_full",
         message=f"{queued} requests wait here already, as many as the quota {share.name} allows",
         numbers={
             "quota": share.name,

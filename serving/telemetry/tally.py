@@ -23,6 +23,7 @@ REFUSAL_CODES = frozenset(
     {
         "rate_limited", "concurrency_exceeded", "queue_full", "insufficient_quota", "deadline_unattainable",
         "overloaded", "circuit_open", "draining", "model_not_ready", "quota_unavailable", "quota_reserved",
+        "queue_share_full",
     }
 )  # fmt: skip
 """Turned away before anything ran."""

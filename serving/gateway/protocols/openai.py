@@ -199,6 +199,7 @@ CODES = {
     "rate_limited": "rate_limit_exceeded",
     "concurrency_exceeded": "rate_limit_exceeded",
     "queue_full": "rate_limit_exceeded",
+    "queue_share_full": "rate_limit_exceeded",
     "quota_reserved": "rate_limit_exceeded",
 }
 """Our code → what OpenAI's clients know instead."""

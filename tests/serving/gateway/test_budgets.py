@@ -160,7 +160,7 @@ async def test_a_share_of_the_queue_refuses_what_would_wait_beyond_it() -> None:
         asked += [asyncio.ensure_future(harness.infer()) for _ in range(2)]
         await until(lambda: harness.gateway.inference.dispatcher.in_flight == 3)
         refused = await harness.infer()
-        assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")
+        assert (refused.status_code, refused.json()["code"]) == (429, "queue_share_full")
         numbers = refused.json()["numbers"]
         assert (numbers["quota"], numbers["limit"], numbers["used"]) == ("waiting-requests", 2, 2)
         assert "retry-after" in refused.headers

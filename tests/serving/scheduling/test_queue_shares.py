@@ -22,7 +22,7 @@ def test_a_share_that_is_full_refuses_with_its_numbers_and_leaves_others_alone()
     device = scheduler()
     assert [send(device, KEY) for _ in range(2)] == [None, None]
     refused = send(device, KEY)
-    assert refused is not None and refused.code == "queue_full" and refused.retry_after_s > 0
+    assert refused is not None and refused.code == "queue_share_full" and refused.retry_after_s > 0
     assert refused.numbers == {
         "quota": "key-waiting-requests",
         "quota_id": "quo_key",

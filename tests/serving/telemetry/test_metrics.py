@@ -10,7 +10,7 @@ from serving.telemetry.frames import slots_of
 from serving.telemetry.histogram import Histogram
 from serving.telemetry.live import ReplicaRow
 from serving.telemetry.metrics import METRICS, REPLICA_METRICS
-from serving.telemetry.tally import ERROR_CODES, REFUSAL_CODES, Tally
+from serving.telemetry.tally import BROKEN_CODES, ERROR_CODES, REFUSAL_CODES, Tally
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 SUFFIXES = {"ms": "_ms", "1/s": "_s", "ms/s": "_s", "micro/s": "_s", "bytes": "_bytes"}
@@ -69,6 +69,11 @@ def test_replicas_say_their_own() -> None:
 
 def test_what_was_turned_away_did_not_go_wrong() -> None:
     assert not ERROR_CODES & REFUSAL_CODES
+
+
+def test_a_clients_own_limits_break_no_promise() -> None:
+    own = {"rate_limited", "concurrency_exceeded", "queue_share_full", "insufficient_quota", "quota_reserved"}
+    assert own <= REFUSAL_CODES and not own & BROKEN_CODES
 
 
 def test_the_documents_list_every_metric_as_it_is() -> None:
