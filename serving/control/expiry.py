@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from serving.control import publish, reports
+from serving.control.alerts import store as alerts
 from serving.control.fleet.models import Replica
 from serving.control.fleet.states import GONE
 from serving.control.pricing import ready
@@ -25,6 +26,9 @@ OTHER_REPORTS_KEPT = timedelta(minutes=10)
 TOMBSTONES_KEPT = timedelta(days=1)
 TASKS_KEPT = timedelta(days=1)
 GONE_REPLICAS_KEPT = timedelta(days=7)
+
+ALERTS_KEPT = timedelta(days=90)
+"""History of alerts, and what was sent of it."""
 
 _TASKS = Actor.system("tasks")
 
@@ -75,6 +79,7 @@ def prune(now: datetime) -> dict[str, int]:
         "tasks": dispatched.delete()[0],
         "replicas": replicas.delete()[0],
         "ready_hours": ready.prune(now),
+        **alerts.prune(now - ALERTS_KEPT),
         **prune_usage(now),
         **telemetry.prune(now),
     }

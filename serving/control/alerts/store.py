@@ -1,4 +1,4 @@
-"""Alerts between the engine and the tables. Every function runs under `all_tenants`, within the caller's transaction."""
+"""Alerts between the engine and the tables, within the caller's transaction and scope of all tenants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
-from django.db.models import Q
 
 from serving.control.alerts import engine, notify
 from serving.control.alerts.models import (
@@ -18,6 +17,7 @@ from serving.control.alerts.models import (
     plain,
 )
 from serving.control.alerts.rules import TENANT
+from tenants.scoping import all_tenants
 
 _COLUMNS = (
     "rule_id", "tenant_id", "labels", "state", "state_body", "value", "is_stale", "since", "fired_at",
@@ -142,13 +142,13 @@ def write_quiet(alerts: Sequence[Alert], quiet: Mapping[str, str]) -> None:
             Alert.objects.filter(pk=alert.pk).update(quiet_by=by)
 
 
-def prune(now: datetime, history_before: datetime) -> dict[str, int]:
-    """Delete history that has served its time, and notifications that were taken over long ago."""
-    taken = Q(taken_at__lt=history_before) | Q(created_at__lt=history_before)
-    return {
-        "alert_transitions": AlertTransition.objects.filter(at__lt=history_before).delete()[0],
-        "alert_notifications": AlertNotification.objects.filter(taken).delete()[0],
-    }
+def prune(before: datetime) -> dict[str, int]:
+    """Delete history, and what was to be sent, from before a moment; returns how many rows by kind."""
+    with all_tenants("history of every tenant has served its time"):
+        return {
+            "alert_transitions": AlertTransition.objects.filter(at__lt=before).delete()[0],
+            "alert_notifications": AlertNotification.objects.filter(created_at__lt=before).delete()[0],
+        }
 
 
 def moment(at_s: float) -> datetime:

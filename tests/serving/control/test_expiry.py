@@ -63,6 +63,8 @@ def test_pruning_says_what_it_deleted() -> None:
         "usage_minutes",
         "usage_hours",
         "metric_days",
+        "alert_transitions",
+        "alert_notifications",
     }
     assert set(expiry.prune(timezone.now())) == kinds
 

@@ -20,6 +20,7 @@ from serving.control.alerts.models import (
 )
 from serving.control.alerts.sources import Sources
 from serving.control.alerts.step import AlertWatch
+from serving.control.alerts.store import prune
 from serving.telemetry.tally import Tally
 from serving.telemetry.windows import Window
 from tenants.scoping import all_tenants, tenant_scope
@@ -133,3 +134,11 @@ def test_shipped_rules_are_installed_once_and_a_deleted_one_stays_away(team: Cas
         AlertRule.objects.filter(name="A host is silent").delete()
         AlertRule.objects.filter(name="Requests fail").update(name="Requests fail here")
         assert install_shipped() == 0
+
+
+def test_old_history_goes_and_what_is_newer_stays(seen: Seen) -> None:
+    a_route()
+    watch, seen.failed = a_watch(seen), 50
+    run(watch, 0, 40)
+    assert prune(T0) == {"alert_transitions": 0, "alert_notifications": 0}
+    assert prune(T0 + timedelta(days=1)) == {"alert_transitions": 1, "alert_notifications": 1}
