@@ -22,6 +22,7 @@ class Right(StrEnum):
     VIEW_USAGE = "view_usage"
     VIEW_AUDIT = "view_audit"
     EXPORT_AUDIT = "export_audit"
+    MANAGE_ALERTS = "manage_alerts"
 
     VIEW_PLATFORM = "view_platform"
     MANAGE_TENANTS = "manage_tenants"
@@ -54,7 +55,7 @@ NO_RIGHTS: Rights = frozenset()
 _VIEWER = frozenset({Right.VIEW, Right.VIEW_USAGE})
 _AUDITOR = _VIEWER | {Right.VIEW_AUDIT, Right.EXPORT_AUDIT}
 _DEVELOPER = _VIEWER | {Right.MANAGE_KEYS}
-_ADMIN = _AUDITOR | _DEVELOPER | {Right.EDIT_TENANT, Right.MANAGE_MEMBERS}
+_ADMIN = _AUDITOR | _DEVELOPER | {Right.EDIT_TENANT, Right.MANAGE_MEMBERS, Right.MANAGE_ALERTS}
 
 ROLE_RIGHTS: dict[Role, Rights] = {
     Role.OWNER: _ADMIN | {Right.MANAGE_OWNERS},
@@ -84,8 +85,10 @@ KEY_SCOPES: dict[str, KeyScope] = {
     SCOPE_INFER: KeyScope("Send requests to models and read what they are"),
     "manage:read": KeyScope("Read the tenant, its members and its keys", frozenset({Right.VIEW})),
     "manage:write": KeyScope(
-        "Change the tenant, its members and its keys",
-        frozenset({Right.VIEW, Right.EDIT_TENANT, Right.MANAGE_MEMBERS, Right.MANAGE_KEYS}),
+        "Change the tenant, its members, keys and alert rules",
+        frozenset(
+            {Right.VIEW, Right.EDIT_TENANT, Right.MANAGE_MEMBERS, Right.MANAGE_KEYS, Right.MANAGE_ALERTS}
+        ),
     ),
     "usage:read": KeyScope("Read what was used and what it cost", frozenset({Right.VIEW_USAGE})),
     "audit:export": KeyScope(

@@ -14,18 +14,18 @@ from tenants.keys import holds_token
 from tenants.scoping import all_tenants, scope_of_row
 
 
-def save_valid(row: models.Model) -> None:
-    """Check every field and constraint, then save.
+def save_valid(row: models.Model, only: Collection[str] = ()) -> None:
+    """Check every field and constraint, then save. `only`: fields to check and write, of a row that others write too.
 
     Raises `Invalid` by field; `Conflict` when another transaction took the unique value in between.
     """
     _refuse_invisible(row)
     try:
         with all_tenants("uniqueness is judged over every row"):
-            _clean(row)
+            _clean(row, only)
         # A savepoint: the caller's transaction survives the refusal.
         with scope_of_row(row), transaction.atomic():
-            row.save()
+            row.save(update_fields=only or None)
     except ValidationError as error:
         raise invalid(error) from error
     except IntegrityError as error:
@@ -41,19 +41,20 @@ def refuse_unknown(names: Iterable[str], editable: Collection[str]) -> None:
         raise Invalid(unknown)
 
 
-def _clean(row: models.Model) -> None:
+def _clean(row: models.Model, only: Collection[str]) -> None:
     """Everything but the check constraints: the database judges them when it saves.
 
     Asking it beforehand as well, as `full_clean` does, costs three statements for each of them.
     """
+    others = {f.name for f in row._meta.concrete_fields if f.name not in only} if only else None
     try:
-        row.full_clean(validate_constraints=False)
+        row.full_clean(exclude=others, validate_constraints=False)
         for model, constraints in row.get_constraints():
             for constraint in constraints:
                 if not isinstance(constraint, models.CheckConstraint):
                     constraint.validate(model, row)
     except ValidationError:
-        row.full_clean()  # says at once all that is wrong
+        row.full_clean(exclude=others)  # says at once all that is wrong
         raise
 
 

@@ -44,7 +44,7 @@ OVERLAPS = {
 SCOPES = {
     "infer": gettext_lazy("Send requests to models and read what they are"),
     "manage:read": gettext_lazy("Read the tenant, its members and its keys"),
-    "manage:write": gettext_lazy("Change the tenant, its members and its keys"),
+    "manage:write": gettext_lazy("Change the tenant, its members, keys and alert rules"),
     "usage:read": gettext_lazy("Read what was used and what it cost"),
     "audit:export": gettext_lazy("Read and export the audit trail"),
 }

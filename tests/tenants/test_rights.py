@@ -311,6 +311,7 @@ def test_no_tenant_role_holds_a_platform_right() -> None:
         Right.MANAGE_MEMBERS,
         Right.MANAGE_OWNERS,
         Right.MANAGE_KEYS,
+        Right.MANAGE_ALERTS,
     } | {Right.VIEW_PLATFORM}
     for rights in ROLE_RIGHTS.values():
         assert not rights & platform
