@@ -187,10 +187,13 @@ class Dispatcher:
         retry_after_s = failure.retry_after_ms / 1000 or None
         error = from_code(failure.code, failure.message, numbers=failure.numbers, retry_after_s=retry_after_s)
         # Nobody waits again for a probe that fails: its request is tried where the circuit is closed.
-        if failure.code in _NOT_HERE or (was_probe and is_blamed):
-            self._cover(pending, lambda refusal: self._covered(pending, error, refusal))
-        else:
+        is_for_another = failure.code in _NOT_HERE or (was_probe and is_blamed)
+        if not is_for_another:
             self._fail(pending, error)
+        elif failure.stages is None:  # nothing was used: what was reserved is all there
+            self._covered(pending, error, None)
+        else:
+            self._cover(pending, lambda refusal: self._covered(pending, error, refusal))
 
     def _covered(self, pending: Pending, error: DataPlaneError, refusal: DataPlaneError | None) -> None:
         """Its limits allow another try or not; without one the failure is the answer."""

@@ -105,7 +105,9 @@ class World:
         if (found := self.flying(number)) is not None:
             replica, pending = found
             replica._take(pending.id)
-            self.dispatcher.on_failure(pending, Failure(CODES[number % len(CODES)], "no", {}, 0, STAGES))
+            self.dispatcher.on_failure(
+                pending, Failure(CODES[number % len(CODES)], "no", {}, 0, STAGES if number % 2 else None)
+            )
 
     def die(self, replica: Any) -> None:
         if replica.link is not None:
