@@ -25,11 +25,12 @@ from console.again import NotShownLately
 from console.api.errors import PreconditionFailed
 from console.denials import record_denied
 from console.requests import Handler
-from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound
+from tenants.errors import Archived, Conflict, DomainError, Invalid, NotAllowed, NotFound
 from tenants.keys import masked
 
 STATUS_OF: dict[type[DomainError], int] = {
     NotFound: 404,
+    Archived: 410,
     NotAllowed: 403,
     Conflict: 409,
     Invalid: 422,
@@ -55,6 +56,8 @@ class Problem:
     errors: dict[str, str]
     tenant_id: str | None = None
     """The tenant in which a right is missing."""
+    archive: dict[str, Any] | None = None
+    """What holds the thing that is no longer here."""
 
     @property
     def title(self) -> str:
@@ -86,7 +89,8 @@ def problem_of(exception: Exception) -> Problem | None:
         errors = exception.errors if isinstance(exception, Invalid) else {}
         tenant_id = exception.tenant_id if isinstance(exception, NotAllowed) else None
         said = {masked(name): masked(sentence) for name, sentence in errors.items()}
-        return Problem(status, exception.code, masked(exception.message), said, tenant_id)
+        archive = exception.archive if isinstance(exception, Archived) else None
+        return Problem(status, exception.code, masked(exception.message), said, tenant_id, archive)
     if isinstance(exception, Http404):
         return Problem(404, "not_found", "There is nothing here.", {})
     if isinstance(exception, PermissionDenied):
@@ -166,6 +170,8 @@ def _problem_json(request: HttpRequest, problem: Problem) -> HttpResponse:
         body["errors"] = [
             {"pointer": _pointer(name), "detail": said} for name, said in problem.errors.items()
         ]
+    if problem.archive is not None:
+        body["archive"] = problem.archive
     return JsonResponse(body, status=problem.status, content_type="application/problem+json")
 
 

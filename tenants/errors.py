@@ -2,6 +2,7 @@
 
     DomainError
     ├── NotFound     the thing does not exist, or is not yours: nobody can tell which
+    ├── Archived     it was here, and is in a file now
     ├── NotAllowed   you may see it, but not do that
     ├── Invalid      the values are wrong, by field
     └── Conflict     the values are fine, the present state forbids it
@@ -36,6 +37,16 @@ class NotFound(DomainError):
     def __init__(self, kind: str = "object") -> None:
         super().__init__(f"No such {kind}.")
         self.kind = kind
+
+
+class Archived(DomainError):
+    """The thing was moved out of the database. `archive`: facts of the file that holds it, to be shown."""
+
+    code = "archived"
+
+    def __init__(self, message: str, archive: Mapping[str, object]) -> None:
+        super().__init__(message)
+        self.archive = dict(archive)
 
 
 class NotAllowed(DomainError):

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from console.api.audit_archives import ArchiveDocument
 from console.api.fields import Body, Document, Moment, Text
 from console.api.paging import BY_SEQUENCE
 from console.api.readable import readable
@@ -17,10 +18,11 @@ from console.api.schema import Page, listed, shown
 from console.api.views import ApiView
 from tenants.access import require
 from tenants.actors import Actor
-from tenants.errors import NotFound
+from tenants.errors import Archived, NotFound
 from tenants.models import AuditEvent
 from tenants.roles import Right
-from tenants.trail.search import MAX_FILTER_CHARS, Asked, matching, moment, searched_to
+from tenants.trail.archives.finding import archive_of_event
+from tenants.trail.search import MAX_FILTER_CHARS, Asked, matching, moment
 
 OUTCOMES = ("success", "failure")
 
@@ -83,29 +85,12 @@ class Events(ApiView):
 
     @listed("list_events", EventDocument, EventQuery)
     def get(self, request: Request) -> Response:
-        """Who did what to which, newest first.
-
-        With `q`, a page looks into the next 10,000 events: it may be short, even empty, while `has_more` is true.
-        """
+        """Who did what to which, newest first."""
         rows = visible_events(self.actor)
         if "tenant" in self.asked:
             rows = rows.filter(tenant_id=self.asked["tenant"])
         asked = Asked.of(self.asked)
-        return self._searched(rows, asked) if asked.q else self._page(matching(rows, asked))
-
-    def _page(self, rows: QuerySet[AuditEvent]) -> Response:
-        return self.rows(rows, EventDocument, BY_SEQUENCE)
-
-    def _searched(self, rows: QuerySet[AuditEvent], asked: Asked) -> Response:
-        """As far as one search looks; the cursor goes on behind what was looked into."""
-        if self.asked["after"]:
-            rows = rows.filter(BY_SEQUENCE.after(self.asked["after"]))
-        oldest = searched_to(rows)
-        found = matching(rows, asked)
-        answer = self._page(found if oldest is None else found.filter(seq__gte=oldest))
-        if oldest is not None and not answer.data["has_more"]:
-            answer.data |= {"has_more": True, "next_cursor": BY_SEQUENCE.cursor_at(oldest)}
-        return answer
+        return self.rows(matching(rows, asked), EventDocument, BY_SEQUENCE)
 
 
 class OneEvent(ApiView):
@@ -113,8 +98,10 @@ class OneEvent(ApiView):
 
     @shown("get_event", EventDocument)
     def get(self, request: Request, event_id: str) -> Response:
-        """One event."""
+        """One event. Of an archived one the answer is 410, with the archive that holds it as `archive`."""
         event = visible_events(self.actor).filter(event_id=event_id).first()
+        if event is None and (archive := archive_of_event(self.actor, event_id)):
+            raise Archived(f"The event is in archive {archive.pk}.", ArchiveDocument(archive).data)
         if event is None:
             raise NotFound("event")
         return self.one(event, EventDocument)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import QuerySet, Subquery
 from django.http import HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
@@ -27,13 +27,13 @@ from tenants.trail import signing
 from tenants.trail.archives.finding import archive_of_event
 from tenants.trail.canonical import chain_of
 from tenants.trail.formats import available_formats
-from tenants.trail.search import FILTERS, SEARCHED, Asked, matching
+from tenants.trail.search import FILTERS, Asked, matching
 from tenants.trail.verifications import of_tenant
 
 RECENT_KINDS = 1_000
 """Newest events whose actions are offered as filters."""
 MAX_COUNTED = 10_000
-"""Events that can be paged through; whoever looks for older ones says when."""
+"""Events that are numbered pages; older and newer ones are as many pages again, by the number of an event."""
 LOOK = ("state", "rows", "checkpoints", "broken", "finished_at")
 """What the page shows of a verification."""
 
@@ -42,10 +42,13 @@ LOOK = ("state", "rows", "checkpoints", "broken", "finished_at")
 def index(request: ConsoleRequest) -> HttpResponse:
     readable = _readable(request)
     asked = Asked.of({name: value for name, value in request.GET.items() if isinstance(value, str)})
-    look = _Look.into(readable, request.GET.get("from", ""), is_search=bool(asked.q))
+    rows = matching(readable, asked, _zone(request.tenant))
+    newest = _seq(request.GET.get("from", ""))
+    if (way := request.GET.get("go")) in ("older", "newer"):
+        return _moved(request, rows, newest, way)
     found = listing(
         request,
-        matching(look.reached(), asked, _zone(request.tenant)),
+        rows if newest is None else rows.filter(seq__lte=newest),
         sorts={"time": "seq", "actor": "actor_name", "action": "action"},
         default="-time",
         filters=dict.fromkeys(FILTERS, ""),
@@ -58,8 +61,8 @@ def index(request: ConsoleRequest) -> HttpResponse:
         request,
         "pages/audit.html",
         listing=found,
-        looks_on_from=look.oldest and look.oldest - 1,
-        kinds=look.kinds,
+        newest=newest,
+        kinds=_kinds(readable),
         formats=available_formats(),
         **_proof(request),
         **shown_exports(request),
@@ -147,26 +150,32 @@ def _readable(request: ConsoleRequest) -> QuerySet[AuditEvent]:
     return AuditEvent.objects.filter(tenant_id__in=allowed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """The newest events, from `from` (a number in the address) back; read once, for two questions."""
+def _kinds(readable: QuerySet[AuditEvent]) -> list[str]:
+    newest = readable.order_by("-seq").values_list("action", flat=True)[:RECENT_KINDS]
+    return sorted(set(newest))
 
-    rows: QuerySet[AuditEvent]
-    oldest: int | None
-    """The last one that a search for words looks into; None when it looks into all, or there is none."""
-    kinds: list[str]
 
-    @classmethod
-    def into(cls, readable: QuerySet[AuditEvent], start: str, *, is_search: bool) -> _Look:
-        if is_search and start.isascii() and start.isdigit() and len(start) < 19:
-            readable = readable.filter(seq__lte=int(start))
-        count = SEARCHED + 1 if is_search else RECENT_KINDS
-        newest = list(readable.order_by("-seq").values_list("seq", "action")[:count])
-        is_cut = is_search and len(newest) == count
-        return cls(readable, newest[-2][0] if is_cut else None, sorted({action for _, action in newest}))
+def _seq(text: str) -> int | None:
+    """A number of an event out of an address; what is none is ignored."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
-    def reached(self) -> QuerySet[AuditEvent]:
-        return self.rows if self.oldest is None else self.rows.filter(seq__gte=self.oldest)
+
+def _moved(request: ConsoleRequest, rows: QuerySet[AuditEvent], newest: int | None, way: str) -> HttpResponse:
+    """To as many events as can be paged through before or after these, which begin with `newest`."""
+    query = request.GET.copy()
+    for name in ("go", "page", "from"):
+        query.pop(name, None)
+    seqs = rows.values_list("seq", flat=True)
+    if way == "older":
+        reached = seqs if newest is None else seqs.filter(seq__lte=newest)
+        start = reached.order_by("-seq")[MAX_COUNTED : MAX_COUNTED + 1].first()
+    else:
+        # The last one of the stretch before, unless that is the newest of all: no number says so.
+        newer = list(seqs.filter(seq__gt=newest or 0).order_by("seq")[MAX_COUNTED - 1 : MAX_COUNTED + 1])
+        start = newer[0] if len(newer) == 2 else None
+    if start is not None:
+        query["from"] = str(start)
+    return redirect(f"{reverse('audit')}?{query.urlencode()}")
 
 
 def _tenants_with(actor: Actor, right: Right) -> list[str]:

@@ -16,6 +16,7 @@ from tenants.scoping import all_tenants
 from tenants.trail.archives.step import archive_due
 from tenants.trail.manifest import is_signed
 from tenants.trail.signing import trusted_keys
+from tests.console.api.asking import ask
 from tests.console.conftest import World
 from tests.tenants.conftest import last_event
 from tests.tenants.trail.test_chain import chain_now
@@ -71,5 +72,9 @@ def test_the_address_of_an_archived_event_says_where_it_went(world: World) -> No
         text = answer.content.decode()
         assert answer.status_code == 410 and archive.pk in text and archive.sha256 in text
         assert (reverse("audit_archive_file", args=[archive.pk]) in text) is fetches
+        problem = ask(client, "GET", f"/audit/{event.event_id}")
+        assert problem.status_code == 410 and problem.json()["code"] == "archived"
+        assert problem.json()["archive"]["sha256"] == archive.sha256
     assert world.client("stranger").get(address).status_code == 404
+    assert ask(world.client("stranger"), "GET", f"/audit/{event.event_id}").status_code in {403, 404}
     assert owner.get(reverse("audit_event", args=["evt_never"])).status_code == 404
