@@ -162,7 +162,11 @@ def create(request: ConsoleRequest) -> HttpResponse:
 
 @page("tenants")
 def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
-    tenant = access_tenant_by_slug(request.actor, slug)
+    chosen = request.tenant
+    if chosen is not None and chosen.slug == slug:
+        tenant = chosen  # went through the same gate a moment ago
+    else:
+        tenant = access_tenant_by_slug(request.actor, slug)
     rights = {right.value for right in request.actor.rights_in(tenant.pk)}
     with tenant_scope(tenant.pk):
         members = list(Membership.objects.select_related("user"))
