@@ -137,6 +137,19 @@ def check_hosts(app_configs: Sequence[Any] | None, **options: Any) -> list[Check
     ]
 
 
+@register()
+def check_objective(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
+    if 0.5 <= settings.SLA_OBJECTIVE < 1:
+        return []
+    return [
+        Error(
+            f"TIDEGATE_SLA_OBJECTIVE is {settings.SLA_OBJECTIVE}: it is a share from 0.5 to less than 1.",
+            hint="0.99 lets one promised request in a hundred be late; with 1 there is no error budget to speak of.",
+            id="tidegate.E009",
+        )
+    ]
+
+
 @register(Tags.security)
 def check_single_sign_on(app_configs: Sequence[Any] | None, **options: Any) -> list[CheckMessage]:
     if not settings.OIDC_ISSUER:

@@ -48,6 +48,8 @@ USAGE_HOURS_KEPT_DAYS = int(os.environ.get("TIDEGATE_USAGE_HOURS_KEPT_DAYS", "40
 METRICS_10S_KEPT_HOURS = int(os.environ.get("TIDEGATE_METRICS_10S_KEPT_HOURS", "24"))
 METRICS_1M_KEPT_DAYS = int(os.environ.get("TIDEGATE_METRICS_1M_KEPT_DAYS", "14"))
 METRICS_1H_KEPT_DAYS = int(os.environ.get("TIDEGATE_METRICS_1H_KEPT_DAYS", "400"))
+SLA_OBJECTIVE = float(os.environ.get("TIDEGATE_SLA_OBJECTIVE", "0.99"))
+"""Share of promised requests that must be within their target; the rest is the error budget."""
 MAX_UPLOAD_BYTES = int(os.environ.get("TIDEGATE_MAX_UPLOAD_BYTES", str(4 << 30)))
 
 INSTALLED_APPS = [

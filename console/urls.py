@@ -7,6 +7,7 @@ from django.views.i18n import set_language
 
 from console import accounts, sso
 from console.pages import (
+    attainment,
     audit,
     audit_archives,
     audit_exports,
@@ -138,6 +139,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("language", set_language, name="set_language"),
     path("accounts/", include(_accounts)),
     path("", overview.overview, name="overview"),
+    path("promises/", attainment.index, name="promises"),
+    path("promises/state", attainment.state, name="promises_state"),
     path("tenant", overview.switch_tenant, name="switch_tenant"),
     path("new-model", models.create, name="model_create"),  # "models/new" would be the model called so
     path("models/", include(_models)),

@@ -188,7 +188,7 @@ class History(ApiView):
     def _question(self) -> Question:
         return Question(
             _chosen(self.asked, "metric", METRICS, MAX_METRICS),
-            *_span(self.asked),
+            *span_asked(self.asked),
             self.asked["step"],
             tuple(LABELS[name] for name in _chosen(self.asked, "by", LABELS, len(LABELS))),
             {label: str(self.asked[name]) for name, label in LABELS.items() if name in self.asked},
@@ -203,7 +203,7 @@ class Replicas(ApiView):
         """Metrics of replicas over time, for whoever sees the platform."""
         require(self.actor, Right.VIEW_PLATFORM)
         names = _chosen(self.asked, "metric", REPLICA_METRICS, MAX_METRICS)
-        since, until = _span(self.asked)
+        since, until = span_asked(self.asked)
         try:
             answer = read_replicas(
                 names, since, until, time.time(), self.asked["step"], self.asked.get("model")
@@ -217,7 +217,8 @@ def _line(one: Metric | ReplicaMetric) -> dict[str, str]:
     return {"name": one.name, "unit": one.unit, "text": one.text, "higher_is": one.direction}
 
 
-def _span(asked: Mapping[str, Any]) -> tuple[float, float]:
+def span_asked(asked: Mapping[str, Any]) -> tuple[float, float]:
+    """From and until, in Unix seconds."""
     until, since = asked.get("until"), asked.get("since")
     end_s = until.timestamp() if until else time.time()
     return since.timestamp() if since else end_s - DEFAULT_S, end_s

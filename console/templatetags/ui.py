@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 register = template.Library()
 
@@ -60,6 +61,10 @@ STATES: dict[str, Mark] = {
     "failing": Mark(_BAD, "alert-triangle", _("failing")),
     "failed": Mark(_BAD, "alert-triangle", _("failed")),
     "failure": Mark(_BAD, "alert-triangle", _("failure")),
+    "kept": Mark(_GOOD, "circle-check", _("kept")),
+    "at_risk": Mark(_RISK, "alert-circle", _("at risk")),
+    "broken_promise": Mark(_BAD, "alert-triangle", pgettext_lazy("promise", "broken")),
+    "not_promised": Mark(_UNKNOWN, "help-circle", _("no answers")),
 }
 ROLES = {
     "owner": _("owner"),
@@ -71,6 +76,13 @@ ROLES = {
 PLATFORM_ROLES = {"": "–", "support": _("support"), "operator": _("operator")}
 CLASSES = {"interactive": _("interactive"), "standard": _("standard"), "batch": _("batch"), "idle": _("idle")}
 
+STAGES = {
+    "gateway": _("gateway"),
+    "queue": _("queue"),
+    "batch_wait": _("batch wait"),
+    "execute": _("execute"),
+    "post": _("post"),
+}
 EXPORT_FORMATS = {
     "csv": _("CSV, for spreadsheets"),
     "jsonl": _("JSON lines with hashes, for proof"),
@@ -117,6 +129,12 @@ def state(name: str) -> SafeString:
 def sla_class(name: str) -> SafeString:
     """An SLA class in its fixed hue."""
     return format_html('<span class="tg-class tg-class-{}">{}</span>', name, CLASSES.get(name, name))
+
+
+@register.filter
+def stage(name: str) -> Any:
+    """A stage of a request in the reader's language."""
+    return STAGES.get(name, name)
 
 
 @register.simple_tag

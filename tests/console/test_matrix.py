@@ -111,6 +111,7 @@ API: dict[str, Asks] = {
     "DELETE api_price": shared(Right.MANAGE_PRICES),
     "POST api_price_end": shared(Right.MANAGE_PRICES),
     "GET api_usage": somewhere(Right.VIEW_USAGE),
+    "GET api_promises": somewhere(Right.VIEW_USAGE),
     "GET api_metrics": anyone(),
     "GET api_metrics_marks": anyone(),
     "GET api_metrics_replicas": on_platform(Right.VIEW_PLATFORM),

@@ -190,6 +190,8 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "deployment_scale": (deployment, "get", (200, 404, 404, 404)),
     "deployment_version": (deployment, "get", (200, 404, 404, 404)),
     "deployment_stop": (deployment, "get", (200, 404, 404, 404)),
+    "promises": (nothing, "get", (200, 200, 200, 200)),
+    "promises_state": (nothing, "get", (200, 200, 200, 200)),
     "fleet": (nothing, "get", (200, 403, 403, 403)),
     "fleet_state": (nothing, "get", (200, 403, 403, 403)),
     "tenants": (nothing, "get", (200, 200, 200, 200)),

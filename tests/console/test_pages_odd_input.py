@@ -12,7 +12,18 @@ from tenants.actions.keys import create_key
 from tests.console.conftest import World
 from tests.tenants.conftest import SYSTEM
 
-LISTS = ("models", "tenants", "usage", "prices", "audit", "audit_exports", "profiles", "fleet", "overview")
+LISTS = (
+    "promises",
+    "models",
+    "tenants",
+    "usage",
+    "prices",
+    "audit",
+    "audit_exports",
+    "profiles",
+    "fleet",
+    "overview",
+)
 QUERIES = (
     "page=-1",
     "page=99999999999999999999",

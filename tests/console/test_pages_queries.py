@@ -33,6 +33,7 @@ LISTS = (
     "quotas",
     "prices",
     "usage",
+    "promises",
     "audit",
     "playground",
 )

@@ -14,6 +14,8 @@ OF_THE_BROWSER = "what one browser looks at, or in which words: nothing that ano
 PASSWORDS = "passwords never pass the API: a person makes them, and is shown them, on pages"
 TWINS: dict[str, str] = {
     "overview": "GET api_models, GET api_usage, GET api_deployments",
+    "promises": "GET api_promises",
+    "promises_state": "GET api_promises",
     "models": "GET api_models",
     "model_create": "POST api_models",
     "model": "GET api_model, GET api_versions, GET api_aliases",

@@ -27,6 +27,10 @@ GOOD_POINTS = 240
 STEPS_S = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400)
 
 
+Group = tuple[str, ...]
+"""Values of a question's labels `by`, in their order."""
+
+
 class Unanswerable(ValueError):
     """A question that is too large, or makes no sense. `field` names what to change; the text says how."""
 
@@ -100,6 +104,24 @@ def read(question: Question, now: float) -> Answer:
     )
 
 
+def sums(question: Question, now: float) -> tuple[dict[Group, Tally], float]:
+    """Everything counted in the span by group, and the seconds of it that gateways reported on.
+
+    Times are taken to the minute, and in a past of over a day to the hour where it ends: hours are read where they
+    are stored. Raises `Unanswerable`.
+    """
+    edge_s = 3600 if question.until - question.since > 86_400 and question.until < now - 3600 else 60
+    since = int(question.since // 60 * 60)
+    until = int(-(-question.until // edge_s) * edge_s)
+    _check(question, until - since)
+    coarsest_s = 3600 if edge_s == 3600 or until >= now else 60
+    chosen = _chosen(since, until, coarsest_s)
+    out: dict[Group, Tally] = {}
+    for _start, group, raw in _rows(question, chosen):
+        out.setdefault(group, Tally()).add(tally_of(raw))
+    return out, float(sum(sum(spans.values()) for spans in chosen.values()))
+
+
 def _check(question: Question, step_s: int) -> None:
     for name in question.metrics:
         if name not in METRICS:
@@ -141,9 +163,6 @@ def _covered_s(chosen: Chosen, first: int, step_s: int, points: int) -> list[int
         for start, seconds in spans.items():
             out[(start - first) // step_s] += seconds
     return out
-
-
-Group = tuple[str, ...]
 
 
 def _groups(question: Question, chosen: Chosen, first: int, step_s: int) -> dict[Group, dict[int, Tally]]:

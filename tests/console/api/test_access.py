@@ -328,6 +328,7 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "DELETE api_price": (price, (204, 403, 403, 404, 403, 403)),
     "POST api_price_end": (price, (201, 403, 403, 404, 403, 403)),
     "GET api_usage": (nothing, (200, 200, 200, 200, 403, 403)),
+    "GET api_promises": (nothing, (200, 200, 200, 200, 403, 403)),
     "GET api_metrics": (nothing, (200, 200, 200, 200, 200, 200)),
     "GET api_metrics_marks": (nothing, (200, 200, 200, 200, 200, 200)),
     "GET api_metrics_replicas": (nothing, (200, 403, 403, 403, 403, 403)),

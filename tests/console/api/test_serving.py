@@ -14,7 +14,10 @@ from django.test import Client
 from serving.control.catalog.models import Version
 from serving.control.profiles.models import ProfileBinding
 from serving.control.telemetry.replicas import write_replicas
+from serving.control.telemetry.store import write as write_slices
 from serving.telemetry.replica_tally import ReplicaTally
+from serving.telemetry.tally import Tally, encode_tally
+from serving.telemetry.windows import SeriesKey, Slice
 from tenants.scoping import all_tenants
 from tests.console.api.asking import API, ask, pointers
 from tests.console.conftest import World
@@ -286,3 +289,20 @@ def test_marks_are_the_events_that_move_charts_for_whoever_reads_the_trail(
     assert ask(world.client("viewer"), "GET", "/metrics/marks").json()["data"] == []
     of_other = ask(operator, "GET", f"/metrics/marks?tenant={world.cast.other.pk}").json()["data"]
     assert "version" not in {row["kind"] for row in of_other}
+
+
+def test_promises_are_told_with_what_is_left_of_their_budgets(operator: Client, world: World) -> None:
+    start, tenant_id = 1_764_547_200, world.cast.tenant.pk
+    series = SeriesKey(tenant_id, "minilm", "mv_1", "infer", "interactive")
+    write_slices(10, Slice(start, 10, {series: encode_tally(Tally(answered=200, kept=199))}))
+    query = "since=2025-12-01T00:00:00Z&until=2025-12-01T01:00:00Z"
+    answer = ask(operator, "GET", f"/promises?{query}").json()
+    assert (answer["objective"], answer["covered_s"]) == (0.99, 10)
+    (row,) = answer["data"]
+    assert (row["tenant"], row["model"], row["requests"]) == (tenant_id, "minilm", 200)
+    assert (row["figures"]["kept_share"], row["figures"]["total_p95_ms"]) == (0.995, None)
+    assert (round(row["budget_left_share"], 6), row["burn"], row["budget_lasts_s"]) == (0.5, None, None)
+    assert ask(operator, "GET", f"/promises?model=another&{query}").json()["data"] == []
+    assert len(ask(world.client("viewer"), "GET", f"/promises?{query}").json()["data"]) == 1
+    assert ask(world.client("stranger"), "GET", f"/promises?{query}").json()["data"] == []
+    assert pointers(ask(operator, "GET", "/promises?since=2025-12-01T00:00:00Z&until=2025-12-01T00:00:00Z"))
