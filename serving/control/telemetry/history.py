@@ -144,10 +144,12 @@ Chosen = dict[int, dict[int, int]]
 def _chosen(since: int, until: int, step_s: int) -> Chosen:
     out: Chosen = {}
     taken: set[tuple[int, int]] = set()
-    coarsest = resolution_for(step_s)
-    for resolution_s in sorted((one for one in RESOLUTIONS_S if one <= coarsest), reverse=True):
-        spans = MetricSpan.objects.filter(resolution_s=resolution_s, start__gte=since, start__lt=until)
-        found = dict(spans.values_list("start", "covered_s"))
+    wanted = sorted((one for one in RESOLUTIONS_S if one <= resolution_for(step_s)), reverse=True)
+    spans: dict[int, dict[int, int]] = {one: {} for one in wanted}
+    rows = MetricSpan.objects.filter(resolution_s__in=wanted, start__gte=since, start__lt=until)
+    for resolution_s, start, seconds in rows.values_list("resolution_s", "start", "covered_s"):
+        spans[resolution_s][start] = seconds
+    for resolution_s, found in spans.items():
         out[resolution_s] = {s: c for s, c in found.items() if not _is_within(s, taken)}
         taken |= {(resolution_s, start) for start in found}
     return out
