@@ -74,6 +74,7 @@ class Order:
 
 NEWEST = Order((("created_at", _moment), ("pk", _word)))
 NEWEST_NUMBERED = Order((("created_at", _moment), ("pk", _number)))
+NEWEST_SINCE = Order((("since", _moment), ("pk", _word)))
 NUMBERED = Order((("pk", _number),))
 BY_SEQUENCE = Order((("seq", _number),))
 

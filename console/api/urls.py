@@ -6,6 +6,8 @@ from django.urls import path
 
 from console.api import (
     accounts,
+    alert_rules,
+    alerts,
     aliases,
     audit,
     audit_archives,
@@ -28,6 +30,7 @@ from console.api import (
     promises,
     quotas,
     sessions,
+    silences,
     standings,
     statements,
     tenants,
@@ -157,6 +160,17 @@ urlpatterns = [
     path("metrics/query", metrics.History.as_view(), name="api_metrics_query"),
     path("metrics/replicas", metrics.Replicas.as_view(), name="api_metrics_replicas"),
     path("metrics/marks", metrics.Marks.as_view(), name="api_metrics_marks"),
+    path("alerts", alerts.Alerts.as_view(), name="api_alerts"),
+    path("alerts/<str:alert_id>", alerts.OneAlert.as_view(), name="api_alert"),
+    path(
+        "alerts/<str:alert_id>/acknowledge", alerts.AcknowledgeAlert.as_view(), name="api_alert_acknowledge"
+    ),
+    path("alert-history", alerts.AlertHistory.as_view(), name="api_alert_history"),
+    path("alert-rules", alert_rules.Rules.as_view(), name="api_alert_rules"),
+    path("alert-rules/<str:rule_id>", alert_rules.OneRule.as_view(), name="api_alert_rule"),
+    path("silences", silences.Silences.as_view(), name="api_silences"),
+    path("silences/<str:silence_id>", silences.OneSilence.as_view(), name="api_silence"),
+    path("silences/<str:silence_id>/end", silences.EndSilence.as_view(), name="api_silence_end"),
     path("audit", audit.Events.as_view(), name="api_events"),
     path("audit/<str:event_id>", audit.OneEvent.as_view(), name="api_event"),
     path("audit-exports", audit_exports.Exports.as_view(), name="api_exports"),

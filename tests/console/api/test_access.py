@@ -14,6 +14,8 @@ from django.utils import timezone
 
 from console.api.urls import urlpatterns
 from console.sessions import sessions_of
+from serving.control.alerts import actions as alerting
+from serving.control.alerts.models import Alert, AlertRule, AlertSilence
 from serving.control.pricing.actions import set_price
 from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
@@ -37,6 +39,8 @@ PEOPLE = ("operator", "owner", "viewer", "stranger", "reader", "robot")
 """The stranger owns another tenant; `reader` is a key with `manage:read`, `robot` one with `infer`."""
 
 RECEIVER = "https://siem.example.org/"
+SLOW = {"type": "threshold", "metric": "total_p95_ms", "comparison": "above", "value": 200}
+MATCHERS = [{"label": "model", "value": "a"}]
 EMPTY_FILE = {"prev_hash": b"", "last_hash": b"", "size_bytes": 0, "sha256": "0" * 64, "manifest": {}}
 
 Arguments = Callable[[World], list[object]]
@@ -137,6 +141,36 @@ def quota(world: World) -> list[object]:
     return [made.pk]
 
 
+def alert_rule(world: World) -> list[object]:
+    """One of the tenant's own."""
+    with all_tenants("a test looks whether it made one"):
+        known = AlertRule.objects.filter(tenant=world.cast.tenant).first()
+    asked = {"by": world.cast.actor("owner"), "tenant": world.cast.tenant, "name": "slow"}
+    return [(known or alerting.create_rule(condition=SLOW, **asked)).pk]
+
+
+def alert(world: World) -> list[object]:
+    (rule_id,), now = alert_rule(world), timezone.now()
+    standing = {"tenant": world.cast.tenant, "state": "firing", "since": now, "fired_at": now}
+    with all_tenants("the controller writes alerts"):
+        row, _ = Alert.objects.get_or_create(
+            fingerprint="f" * 16,
+            defaults={"rule_id": rule_id, "labels": {"model": "a"}, "state_body": {}, **standing},
+        )
+    return [row.pk]
+
+
+def silence(world: World) -> list[object]:
+    with all_tenants("a test looks whether it made one"):
+        known = AlertSilence.objects.first()
+    asked = {"by": world.cast.actor("owner"), "tenant": world.cast.tenant, "comment": "known"}
+    return [(known or alerting.create_silence(matchers=MATCHERS, ends_at=tomorrow(), **asked)).pk]
+
+
+def tomorrow() -> datetime:
+    return timezone.now() + timedelta(days=1)
+
+
 def price(world: World) -> list[object]:
     """Of a model that only the first tenant may use, and not yet in force."""
     known = Price.objects.first()
@@ -231,6 +265,14 @@ def body_of(world: World, name: str) -> dict[str, Any]:
         "POST api_audit_webhooks": {"tenant": world.cast.tenant.pk, "url": RECEIVER},
         "PATCH api_audit_webhook": {"url": RECEIVER},
         "POST api_tuning_apply": {"candidate": 1},
+        "POST api_alert_rules": {"tenant": world.cast.tenant.pk, "name": "new", "condition": SLOW},
+        "PATCH api_alert_rule": {"severity": "critical"},
+        "POST api_silences": {
+            "tenant": world.cast.tenant.pk,
+            "matchers": MATCHERS,
+            "ends_at": tomorrow().isoformat(),
+            "comment": "known",
+        },
     }
     return bodies.get(name, {})
 
@@ -333,6 +375,19 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "GET api_metrics_marks": (nothing, (200, 200, 200, 200, 200, 200)),
     "GET api_metrics_replicas": (nothing, (200, 403, 403, 403, 403, 403)),
     "GET api_metrics_query": (nothing, (200, 200, 200, 200, 403, 403)),
+    "GET api_alerts": (nothing, (200, 200, 200, 200, 200, 200)),
+    "GET api_alert": (alert, (200, 200, 200, 404, 200, 404)),
+    "POST api_alert_acknowledge": (alert, (200, 200, 403, 404, 403, 404)),
+    "GET api_alert_history": (nothing, (200, 200, 200, 200, 200, 200)),
+    "GET api_alert_rules": (nothing, (200, 200, 200, 200, 200, 200)),
+    "POST api_alert_rules": (nothing, (201, 201, 403, 422, 403, 403)),
+    "GET api_alert_rule": (alert_rule, (200, 200, 200, 404, 200, 404)),
+    "PATCH api_alert_rule": (alert_rule, (200, 200, 403, 404, 403, 404)),
+    "DELETE api_alert_rule": (alert_rule, (204, 204, 403, 404, 403, 404)),
+    "GET api_silences": (nothing, (200, 200, 200, 200, 200, 200)),
+    "POST api_silences": (nothing, (201, 201, 403, 422, 403, 403)),
+    "GET api_silence": (silence, (200, 200, 200, 404, 200, 404)),
+    "POST api_silence_end": (silence, (200, 200, 403, 404, 403, 404)),
     "GET api_events": (nothing, (200, 200, 403, 200, 403, 403)),
     "GET api_event": (event, (200, 200, 403, 404, 403, 403)),
     "GET api_exports": (nothing, (200, 200, 403, 200, 403, 403)),

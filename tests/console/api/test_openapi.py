@@ -134,6 +134,7 @@ def _named(world: World) -> dict[str, Any]:
         "time_zone": "UTC",
         "key": world.key.pk,
         "device_class": "cpu",
+        "condition": access.SLOW,
     }
 
 
@@ -156,6 +157,9 @@ def _ids(world: World) -> dict[str, str]:
         "profile_id": world.profile.pk,
         "binding_id": world.binding.pk,
         **_money(world),
+        "rule_id": str(access.alert_rule(world)[0]),
+        "alert_id": str(access.alert(world)[0]),
+        "silence_id": str(access.silence(world)[0]),
         "export_id": request_export(by=SYSTEM, tenant=world.cast.tenant, format="csv", asked=Asked()).pk,
         "event_id": last_event().event_id,
         "tuning_id": build_run(build_encoder(world.model)).pk,
