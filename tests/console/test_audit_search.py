@@ -79,6 +79,14 @@ def test_words_are_shown_to_their_own_tenant_only(team: Cast) -> None:
 
 
 @pytest.mark.django_db
+def test_what_others_wrote_takes_a_tenant_s_search_no_time(team: Cast) -> None:
+    with tenant_scope(team.tenant.pk), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        plan = matching(AuditEvent.objects.all(), Asked(q="theirs")).explain()
+    assert "audittext_by_words" not in plan and "audittext_by_tenant" in plan, "that index has words of all"
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     "statement",
     [
