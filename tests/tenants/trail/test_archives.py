@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -17,6 +18,7 @@ from tenants.errors import Invalid, NotAllowed, NotFound
 from tenants.models import AuditEvent, AuditLink
 from tenants.scoping import all_tenants
 from tenants.trail import checkpoints
+from tenants.trail import verify as trail_verify
 from tenants.trail.archives import files, step
 from tenants.trail.archives.actions import access_archive, retention_of, set_retention
 from tenants.trail.archives.models import AuditArchive, AuditRetention
@@ -76,6 +78,22 @@ def test_old_events_leave_the_database_and_the_whole_chain_still_verifies(chain:
     assert (verdict.broken, verdict.rows, verdict.checkpoints) == (None, before + 1, 1)
     assert all(each.broken is None for each in verify_all())
     call_command("audit", "verify")
+
+
+def test_events_archived_while_a_chain_is_followed_are_not_missing(
+    chain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = trail_verify._rows
+
+    def archives_first(chain: str, position: int) -> Iterator[dict[str, Any]]:
+        if not archived(chain):
+            archive_due(LATER)
+            chain_now()
+        return rows(chain, position)
+
+    monkeypatch.setattr("tenants.trail.verify._rows", archives_first)
+    assert what_is_broken(chain) is None
+    assert len(archived(chain)) == 1
 
 
 def test_what_is_young_stays(chain: str) -> None:
