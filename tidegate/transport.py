@@ -17,6 +17,10 @@ API = "/api/v1"
 PAGE_ROWS = 200
 TRIES = 4
 LONGEST_WAIT_S = 60.0
+MAX_ANSWER_BYTES = 64 << 20
+"""Unpacked. The longest page of the API is a few megabytes."""
+MAX_ANSWER_S = 300.0
+"""For one answer to come in, however slowly it drips."""
 _AGAIN = (429, 503)
 _CSRF_COOKIE = "csrftoken"
 
@@ -69,13 +73,17 @@ class Transport:
 
     def rows(self, path: str, **query: Any) -> Iterator[Any]:
         """Every row of a list, one page in memory at a time."""
-        after = ""
+        after = None
         while True:
-            page = self.get(path, **{"limit": PAGE_ROWS, **query, "after": after or None})
+            page = self.get(path, **{"limit": PAGE_ROWS, **query, "after": after})
+            if not isinstance(page, Mapping) or not isinstance(page.get("data"), list):
+                raise Refused.of(httpx.codes.OK, None)
             yield from page["data"]
-            if not page["has_more"]:
+            if not page.get("has_more"):
                 return
-            after = page["next_cursor"]
+            before, after = after, page.get("next_cursor")
+            if not after or after == before:
+                raise Unreachable(f"{self.url} answers with a list that goes round in circles.")
 
     def ask(
         self,
@@ -122,8 +130,7 @@ class Transport:
             if answer.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
                 return  # all of it came before
             if not answer.is_success:
-                answer.read()
-                _document(answer)
+                _document(self._whole(answer))
             is_rest = answer.status_code == httpx.codes.PARTIAL_CONTENT
             with to.open("ab" if is_rest else "wb") as file:
                 for chunk in answer.iter_bytes():
@@ -133,7 +140,8 @@ class Transport:
         for left in reversed(range(tries)):
             wait_s = float(2 ** (tries - left - 2))
             try:
-                answer = self._client.request(method, address, **request)
+                with self._client.stream(method, address, **request) as coming:
+                    answer = self._whole(coming)
             except httpx.TransportError as error:
                 if not left:
                     raise Unreachable(f"{self.url} does not answer: {error}") from error
@@ -144,6 +152,16 @@ class Transport:
             self.sleep(min(wait_s, LONGEST_WAIT_S))
         raise AssertionError("the last try returns or raises")
 
+    def _whole(self, answer: httpx.Response) -> httpx.Response:
+        """What came, unpacked. Raises `Unreachable` for what does not end: nobody may fill our memory."""
+        until, content = time.monotonic() + MAX_ANSWER_S, bytearray()
+        for chunk in answer.iter_bytes():
+            content += chunk
+            if len(content) > MAX_ANSWER_BYTES or time.monotonic() > until:
+                raise Unreachable(f"{self.url} answers without an end.")
+        again = {"retry-after": answer.headers.get("retry-after", "")}
+        return httpx.Response(answer.status_code, headers=again, content=bytes(content))
+
 
 def _may_repeat(method: str, more: Mapping[str, Any]) -> bool:
     """A file that was read once cannot be sent again."""
@@ -152,7 +170,7 @@ def _may_repeat(method: str, more: Mapping[str, Any]) -> bool:
 
 def _asked_wait_s(answer: httpx.Response, otherwise_s: float) -> float:
     text = answer.headers.get("retry-after", "")
-    return float(text) if text.isdigit() else otherwise_s
+    return float(text) if text.isdecimal() and text.isascii() else otherwise_s
 
 
 def _condition(if_match: str | None) -> dict[str, str]:
@@ -164,7 +182,7 @@ def _document(answer: httpx.Response) -> Any:
         return None
     try:
         body = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if answer.is_success and body is not None:
         return body

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from typing import Any
 
 import httpx
@@ -11,9 +13,9 @@ from tests.console.api.asking import token_of
 from tests.console.conftest import World
 from tests.tidegate.terminal import Terminal
 from tidegate import Tidegate, Unreachable
-from tidegate.cli import asking
+from tidegate.cli import asking, output
 from tidegate.cli import main as cli
-from tidegate.errors import Damaged
+from tidegate.errors import Damaged, TidegateError
 
 PROBLEM = {"detail": "No.", "code": "not_allowed", "request_id": "req_1"}
 SHAPES: list[tuple[int, dict[str, Any], int, str]] = [
@@ -27,6 +29,8 @@ SHAPES: list[tuple[int, dict[str, Any], int, str]] = [
     (502, {"html": "<h1>Bad gateway</h1>"}, 1, "The console answered 502."),
     (500, {"text": ""}, 1, "The console answered 500."),
     (200, {"html": "<h1>Sign in to the guest network</h1>"}, 1, "The console answered 200."),
+    (200, {"text": "[" * 100_000}, 1, "The console answered 200."),
+    (403, {"json": {**PROBLEM, "detail": "\x1b]0;owned\x07No."}}, 1, "tidegate: \\u001b]0;owned\\u0007No."),
 ]
 
 
@@ -53,7 +57,38 @@ def test_every_shape_of_a_refusal_is_readable(
     monkeypatch.setattr(asking, "Tidegate", lambda *given: Tidegate(*given, http=http))
     found, told = ended(monkeypatch, capsys, "--key", "tg_x", "me")
     assert found == code
-    assert said in told and "Traceback" not in told
+    assert said in told and "Traceback" not in told and "\x1b" not in told
+
+
+def test_an_answer_without_an_end_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    http = httpx.MockTransport(lambda _: httpx.Response(200, content=itertools.repeat(b" " * (1 << 20))))
+    monkeypatch.setattr(asking, "Tidegate", lambda *given: Tidegate(*given, http=http))
+    found, told = ended(monkeypatch, capsys, "--key", "tg_x", "me")
+    assert (found, "without an end" in told) == (4, True)
+
+
+@pytest.mark.parametrize("page", [[], {}, {"data": 1}, {"data": [], "has_more": True, "next_cursor": "x"}])
+def test_a_list_that_is_none_or_goes_round_in_circles_ends(page: Any) -> None:
+    http = httpx.MockTransport(lambda _: httpx.Response(200, json=page))
+    with pytest.raises(TidegateError):
+        list(Tidegate(key="tg_x", http=http).keys.list())
+
+
+@pytest.mark.parametrize(
+    "odd", ["\x1b[2J", "\x9b2J", "\x7f", "\u202etxt.exe", "a\nb", "\ud800", "\U000e0041"]
+)
+def test_what_others_named_does_not_steer_the_terminal(odd: str) -> None:
+    shown = output.cell(odd)
+    assert shown.isprintable() and "\\u" in shown or shown == "a\\nb"
+    assert json.loads(output._line({"name": odd})) == {"name": odd}
+    assert output._line({"name": odd}).isprintable()
+
+
+def test_letters_of_every_script_are_shown_as_they_are() -> None:
+    names = "Zoë, 模型, می‌خواهم"
+    assert output.cell(names) == names
 
 
 def test_each_kind_of_failure_has_its_status() -> None:

@@ -13,6 +13,7 @@ from tidegate.cli.audit import audit
 from tidegate.cli.deployments import deployments
 from tidegate.cli.keys import keys
 from tidegate.cli.models import models
+from tidegate.cli.output import visible
 from tidegate.cli.people import invitations, members, organisations, people, sessions
 from tidegate.cli.quotas import quotas
 from tidegate.cli.tenants import tenants
@@ -57,7 +58,7 @@ def main() -> None:
     try:
         app(prog_name="tidegate")
     except TidegateError as error:
-        typer.echo(f"tidegate: {error}", err=True)
+        typer.echo(visible(f"tidegate: {error}", but="\n"), err=True)
         if isinstance(error, Refused):
             _tell_more(error)
         sys.exit(status_of(error))
@@ -75,7 +76,7 @@ def _tell_more(error: Refused) -> None:
     if error.code in HINTS:
         typer.echo(HINTS[error.code], err=True)
     if error.request_id:
-        typer.echo(f"request {error.request_id}", err=True)
+        typer.echo(visible(f"request {error.request_id}"), err=True)
 
 
 @app.callback()
