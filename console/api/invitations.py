@@ -43,7 +43,8 @@ class SentInvitationDocument(InvitationDocument):
     moving: ClassVar[tuple[str, ...]] = (*InvitationDocument.moving, "link", "is_mailed")
 
     is_mailed = serializers.BooleanField(
-        help_text="False where the installation sends no mail, and where the mail could not be sent."
+        allow_null=True,
+        help_text="False where the installation sends no mail, and where the mail could not be sent; null in replays.",
     )
     link = serializers.CharField(
         allow_null=True,
@@ -73,9 +74,7 @@ class Invitations(ApiView):
         values = self.read(InvitationBody)
 
         def act() -> Invitation:
-            return _sent(
-                request, *invite(by=self.actor, tenant=tenant, by_mail=settings.SENDS_MAIL, **values)
-            )
+            return _sent(self, *invite(by=self.actor, tenant=tenant, by_mail=settings.SENDS_MAIL, **values))
 
         return self.make(act, SentInvitationDocument, _address)
 
@@ -99,7 +98,7 @@ class RenewInvitation(ApiView):
 
         def act() -> Invitation:
             made = renew_invitation(by=self.actor, invitation=row, by_mail=settings.SENDS_MAIL)
-            return _sent(request, *made)
+            return _sent(self, *made)
 
         return self.make(act, SentInvitationDocument, _address)
 
@@ -117,10 +116,12 @@ class WithdrawInvitation(ApiView):
         return self.change(lambda: access_invitation(self.actor, invitation_id), act, InvitationDocument)
 
 
-def _sent(request: Request, row: Invitation, secret: str) -> Invitation:
-    """By mail where there is mail; else the link is in the answer, this once."""
-    link = link_of(request._request, secret)
-    row.is_mailed = settings.SENDS_MAIL and send_invitation(row, link)  # type: ignore[attr-defined]
+def _sent(view: ApiView, row: Invitation, secret: str) -> Invitation:
+    """By mail where there is mail, after the commit; else the link is in the answer, this once."""
+    link, is_mailed = link_of(view.request._request, secret), settings.SENDS_MAIL and not view.is_rehearsal
+    if is_mailed:
+        view.afterwards.append(lambda: {"is_mailed": send_invitation(row, link)})
+    row.is_mailed = is_mailed  # type: ignore[attr-defined]
     row.link = None if settings.SENDS_MAIL else link  # type: ignore[attr-defined]
     return row
 

@@ -28,7 +28,7 @@ from tenants.errors import NotAllowed, NotFound
 from tenants.roles import Rights
 
 KEPT = timedelta(hours=24)
-SHOWN_ONCE = ("token", "link", "secret")
+SHOWN_ONCE = ("token", "link", "secret", "is_mailed")
 """Fields of an answer that are never stored: a replay has null in their place."""
 _KEY = re.compile(r'"([\x21\x23-\x7e]{1,255})"|([\x21\x23-\x7e]{1,255})')
 _HEADERS = ("Location", "ETag")
@@ -43,10 +43,18 @@ def once(post: Post) -> Post:
     def answer(view: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
         key = _key_of(request)
         if not key:
-            return post(view, request, *args, **kwargs)
+            return _sent(view, post(view, request, *args, **kwargs))
         with transaction.atomic():
-            return _first_or_again(view.actor, key, request, lambda: post(view, request, *args, **kwargs))
+            kept = _first_or_again(view.actor, key, request, lambda: post(view, request, *args, **kwargs))
+        return _sent(view, kept)
 
+    return answer
+
+
+def _sent(view: Any, answer: Response) -> Response:
+    """What waits for others, such as a mail server, is done once no lock is held; the answer tells of it."""
+    for send in view.afterwards:
+        answer.data.update(send())
     return answer
 
 

@@ -83,6 +83,8 @@ class ApiView(APIView):
             cls.post = once(cls.post)  # type: ignore[attr-defined]
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self.afterwards: list[Callable[[], Mapping[str, Any]]] = []
+        """What a POST sends once its transaction is committed; fields of the answer that tell how it went."""
         with ExitStack() as self.scope:
             return super().dispatch(request, *args, **kwargs)
 

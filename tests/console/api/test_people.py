@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from django.core import mail
+from django.db import connection
 from django.test import Client
 
 from tenants.actions.users import create_user
@@ -12,6 +14,7 @@ from tests.console.api.asking import ask, token_of, with_key
 from tests.console.conftest import World, sign_in
 from tests.tenants.conftest import SYSTEM, last_event
 
+ONCE = {"link": None, "is_mailed": None}
 INVITED = {"email": "new@example.org", "role": "developer"}
 
 
@@ -29,7 +32,7 @@ def test_a_key_invites_and_hands_the_link_on_once(world: World) -> None:
     first = invite(world, client, Idempotency_Key='"once"').json()
     assert first["link"].startswith("http://testserver/join/")
     assert not first["is_mailed"]
-    assert invite(world, client, Idempotency_Key='"once"').json() == {**first, "link": None}
+    assert invite(world, client, Idempotency_Key='"once"').json() == {**first, **ONCE}
     assert "link" not in ask(world.client("owner"), "GET", f"/invitations/{first['id']}").json()
 
 
@@ -38,6 +41,32 @@ def test_where_mail_is_sent_no_answer_holds_the_link(world: World, settings: Any
     answer = invite(world, world.client("admin")).json()
     assert (answer["link"], answer["is_mailed"]) == (None, True)
     assert mail.outbox[0].to == [INVITED["email"]]
+
+
+def test_no_lock_is_held_while_a_mail_server_is_waited_for(
+    world: World, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow it is, and although the answer is kept."""
+    settings.SENDS_MAIL = True
+    outside, depths = len(connection.savepoint_ids), []
+
+    def unsent(*_: Any) -> bool:
+        depths.append(len(connection.savepoint_ids))
+        return False
+
+    monkeypatch.setattr("console.api.invitations.send_invitation", unsent)
+    client = world.client("admin")
+    first = invite(world, client, Idempotency_Key='"once"').json()
+    assert invite(world, client, Idempotency_Key='"once"').json() == {**first, **ONCE}
+    assert ask(client, "POST", f"/invitations/{first['id']}/renew").json()["is_mailed"] is False
+    assert depths == [outside, outside]
+
+
+def test_a_rehearsed_invitation_sends_nothing(world: World, settings: Any) -> None:
+    settings.SENDS_MAIL = True
+    path = f"/tenants/{world.cast.tenant.pk}/invitations?dry_run=true"
+    assert ask(world.client("admin"), "POST", path, INVITED).status_code in (200, 422)
+    assert mail.outbox == []
 
 
 def test_an_invitation_that_is_sent_again_has_another_link(world: World) -> None:
