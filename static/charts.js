@@ -131,7 +131,7 @@ export class LiveChart {
           dash: line.dash,
           fill: stacked ? plain(line.colour) : undefined,
           spanGaps: false,
-          points: this.span && !stacked ? { size: 4 } : { show: false },
+          points: this.span && !stacked && !line.isLimit ? { size: 4 } : { show: false },
           value: (plot, _, seriesIndex, index) => this.#legend(lines.length - 1 - shown, shown, index),
         })),
       ],

@@ -227,8 +227,10 @@ function showCharts(series, time) {
 
 function showPast(series) {
   const { starts, series: all } = past.answer ?? { starts: [], series: [] };
-  const found = all.filter((one) => one.labels.tenant);
-  const lines = found.slice(0, MAX_LINES).map((one, index) => pastLine(one, index, series));
+  const order = new Map(series.map((one, index) => [one.key, index]));
+  const place = ({ key }) => order.get(key) ?? order.size;
+  const found = all.filter((one) => one.labels.tenant).map((one, index) => pastLine(one, index, series));
+  const lines = found.slice(0, MAX_LINES).sort((a, b) => place(a) - place(b)); // those of the table in its order
   const line = (one, metric) => ({ label: one.label, colour: one.colour, values: one.values[metric] });
   const draw = (name, drawn) => charts[name]?.show(starts, drawn, past.span, past.marks);
   draw("rps", lines.map((one) => line(one, "answered_s")));
@@ -239,8 +241,8 @@ function showPast(series) {
       { label: `${model} ${replica_id.slice(-4)}`, colour: replicaColour(index), values: values.replica_busy_share }
     )), past.span, past.marks);
   } else draw("device", lines.map((one) => ({ ...line(one, "device_ms_s"), values: one.values.device_ms_s.map((ms) => (ms === null ? null : ms / 1000)) })));
-  const one = found.map((each, index) => pastLine(each, index, series)).find((each) => each.key === selected) ?? lines[0];
-  for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one?.label ?? "–";
+  const one = found.find((each) => each.key === selected) ?? lines[0];
+  for (const spot of page.querySelectorAll("[data-selected]")) spot.textContent = one?.title ?? "–";
   if (one?.row) showCloses(one.row);
   draw("latency", one ? pastLatency(one) : []);
   draw("stages", one ? STAGES.map((stage) => ({ label: words[stage], colour: colour(stage), values: one.values[`${stage}_mean_ms`] })) : []);
@@ -251,7 +253,8 @@ function pastLine({ labels, names, values }, index, series) {
   const live = series.find((one) => one.key === key);
   const tenant = names.tenant ?? labels.tenant;
   const label = page.dataset.scope === "all" ? `${tenant} · ${labels.model}` : labels.model;
-  return { key, values, label: live?.label ?? label, row: live?.row, colour: live?.colour ?? classColour("standard", index) };
+  const title = live ? `${live.tenant} · ${nameOf(live.row)}` : label;
+  return { key, values, title, label: live?.label ?? label, row: live?.row, colour: live?.colour ?? classColour("standard", index) };
 }
 
 function pastLatency(one) {
@@ -324,9 +327,11 @@ function show() {
   showFigures(last);
   showTable(series, time);
   if (past.isLive) showCharts(series, time);
-  else if (past.drawn !== past.answer || past.drawnFor !== selected) {
-    // Once per answer: the socket's seconds change nothing in it.
-    [past.drawn, past.drawnFor] = [past.answer, selected];
+  else {
+    // Once per answer: the socket's seconds change nothing in it but names, colours and targets.
+    const shownFor = [selected, ...series.map((one) => one.key)].join();
+    if (past.drawn === past.answer && past.drawnFor === shownFor) return;
+    [past.drawn, past.drawnFor] = [past.answer, shownFor];
     showPast(series);
   }
 }

@@ -27,7 +27,9 @@ class QuotaDocument(Document):
     key = Ref("key_", allow_null=True)
     model = Ref("mdl_", allow_null=True)
     resource = serializers.ChoiceField(choices=ResourceChoice.values)
-    window = serializers.ChoiceField(choices=WindowChoice.values, help_text="Empty for requests in flight.")
+    window = serializers.ChoiceField(
+        choices=WindowChoice.values, help_text="Empty for requests in flight or waiting."
+    )
     limit = serializers.IntegerField()
     burst = serializers.IntegerField(allow_null=True)
     guaranteed = serializers.IntegerField(

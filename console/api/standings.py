@@ -56,12 +56,8 @@ class QuotaStanding(ApiView):
 
 def _standings(quotas: list[Quota]) -> list[Any]:
     known, now = standings_or_none(quotas), timezone.now()
-    found = []
-    for quota in quotas:
-        used, reserved, resets_at = standing_now(quota, (known or {}).get(quota.pk), now)
-        # Without the accounts nothing is known, which is not nothing.
-        found.append(_said(quota, used if known is not None else None, reserved, resets_at))
-    return [StandingDocument(said).data for said in found]
+    said = [_said(quota, *standing_now(quota, known, now)) for quota in quotas]
+    return [StandingDocument(one).data for one in said]
 
 
 def _said(quota: Quota, used: int | None, reserved: int | None, resets_at: Any) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def roll(request: ConsoleRequest, key_id: str) -> HttpResponse:
         submit=_("Roll"),
         back=_address(key.tenant),
         intro=_(
-            "A new key with the same name, scopes, models and networks. Both work until the old one ends."
+            "A new key with the same name, scopes, models and networks. Both work until the old one ends, and share its limits."
         ),
     )
     return frame.show(request, form)

@@ -69,10 +69,14 @@ class ModelForm(ActionForm):
         label=gettext_lazy("Shared requests per second"),
         required=False,
         help_text=gettext_lazy(
-            "Of all tenants together. A quota guarantees a part of it; the rest is lent to whoever comes first."
+            "Of all tenants together; empty: no limit. A quota guarantees a part of it; the rest is lent to whoever comes first."
         ),
     )
-    pool_concurrency = forms.IntegerField(label=gettext_lazy("Shared requests in flight"), required=False)
+    pool_concurrency = forms.IntegerField(
+        label=gettext_lazy("Shared requests in flight"),
+        required=False,
+        help_text=gettext_lazy("The same, of requests that run or wait. Empty: no limit."),
+    )
     idle_policy = forms.ChoiceField(
         label=gettext_lazy("Who bears idle replicas"),
         choices=[

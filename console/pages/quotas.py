@@ -7,6 +7,9 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Case, CharField, F, OuterRef, QuerySet, When
+from django.db.models.functions import JSONObject
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -17,6 +20,7 @@ from console.pages.answers import FORM, FormPage, attempt, go, page, show
 from console.pages.forms import ActionForm, ConfirmForm, FigureField
 from console.pages.listing import listing
 from console.requests import ConsoleRequest
+from console.templatetags.figures import amount
 from serving.control.catalog.access import visible_models
 from serving.control.catalog.models import Model
 from serving.control.quotas.access import access_quota, visible_quotas
@@ -39,7 +43,6 @@ RESOURCE_WORDS = {
     ResourceChoice.QUEUE: gettext_lazy("Requests waiting at a replica"),
 }
 WINDOW_WORDS = {
-    WindowChoice.NONE: gettext_lazy("at once (requests in flight or waiting)"),
     WindowChoice.SECOND: gettext_lazy("per second"),
     WindowChoice.MINUTE: gettext_lazy("per minute"),
     WindowChoice.HOUR: gettext_lazy("per hour"),
@@ -57,6 +60,45 @@ ONLY_FOR = {
 }
 """What is asked of these resources alone: of the others it is not shown, and what stands there says nothing."""
 PAGE_ROWS = 25
+
+
+def what_of(quota: Quota) -> str:
+    """What is limited, and in which window. Amounts carry their unit beside it, so it names none."""
+    resource = ResourceChoice(quota.resource)
+    word = _("Device time") if resource is ResourceChoice.DEVICE_US else str(RESOURCE_WORDS[resource])
+    if not quota.window:
+        return word
+    window = WINDOW_WORDS[WindowChoice(quota.window)]
+    return _("%(resource)s %(window)s") % {"resource": word, "window": window}
+
+
+def with_limits(keys: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+    """Each key with its quotas, of the same question to the database; `limits_of` says them."""
+    quotas = Quota.objects.annotate(counted_as=_limited_as("key_id", "key__first_id"))
+    facts = JSONObject(
+        resource="resource", window="window", limit="limit", observe_only="observe_only", model="model__name"
+    )
+    found = quotas.filter(counted_as=OuterRef("counted_as")).order_by("pk").values(facts=facts)
+    return keys.annotate(counted_as=_limited_as("pk", "first_id")).annotate(quota_facts=ArraySubquery(found))
+
+
+def _limited_as(own: str, first: str) -> Case:
+    """`ApiKey.limited_as`, in the database."""
+    return Case(When(**{first: ""}, then=F(own)), default=F(first), output_field=CharField())
+
+
+def limits_of(key: ApiKey) -> list[str]:
+    """What limits a key that was read `with_limits`, in words."""
+    return [_limit_line(dict(facts)) for facts in vars(key)["quota_facts"]]
+
+
+def _limit_line(facts: dict[str, Any]) -> str:
+    model = facts.pop("model")
+    quota = Quota(**facts)
+    said = {"what": what_of(quota), "limit": amount(quota.limit, quota.resource)}
+    more = [model] if model else []
+    more += [_("counts only")] if quota.observe_only else []
+    return " · ".join([_("%(what)s: %(limit)s") % said, *more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +129,8 @@ class Row:
         return min(100 - self.used_percent, round(100 * (self.reserved or 0) / self.quota.limit))
 
     @property
-    def window_word(self) -> Any:
-        return "" if not self.quota.window else WINDOW_WORDS[WindowChoice(self.quota.window)]
-
-    @property
-    def resource_word(self) -> Any:
-        """What is limited. Amounts carry their unit here, so it names none."""
-        resource = ResourceChoice(self.quota.resource)
-        return _("Device time") if resource is ResourceChoice.DEVICE_US else RESOURCE_WORDS[resource]
+    def what(self) -> str:
+        return what_of(self.quota)
 
 
 class LimitForm(ActionForm):
@@ -102,7 +138,9 @@ class LimitForm(ActionForm):
 
     limit = FigureField(
         label=gettext_lazy("Limit"),
-        help_text=gettext_lazy("Device time in milliseconds, money in units of the currency."),
+        help_text=gettext_lazy(
+            "Device time in milliseconds, money in units of the currency. Of requests waiting at a replica: so many at each replica, the next is refused at once."
+        ),
     )
     burst = forms.IntegerField(
         label=gettext_lazy("Burst"),
@@ -207,7 +245,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
     quotas = list(shown.page.object_list)
     standings = standings_or_none(quotas)
     now = timezone.now()
-    rows = [_row(request, quota, (standings or {}).get(quota.pk), now) for quota in quotas]
+    rows = [_row(request, quota, standings, now) for quota in quotas]
     may_create = request.tenant is not None and request.actor.has(Right.MANAGE_KEYS, request.tenant.pk)
     return show(
         request,
@@ -224,7 +262,8 @@ def index(request: ConsoleRequest) -> HttpResponse:
 def create(request: ConsoleRequest, slug: str) -> HttpResponse:
     tenant = access_tenant_by_slug(request.actor, slug, Right.MANAGE_KEYS)
     with tenant_scope(tenant.pk):
-        keys = ApiKey.objects.filter(revoked_at__isnull=True)
+        # One that was rolled has its limits in common with its successor, which stands for both.
+        keys = ApiKey.objects.filter(revoked_at__isnull=True, replaced_by__isnull=True)
     form = QuotaForm(
         keys,
         visible_models(request.actor, tenant.pk),
@@ -279,8 +318,8 @@ def delete(request: ConsoleRequest, quota_id: str) -> HttpResponse:
     return frame.show(request, form)
 
 
-def _row(request: ConsoleRequest, quota: Quota, standing: Standing | None, now: datetime) -> Row:
-    return Row(quota, *standing_now(quota, standing, now), _may_change(request, quota))
+def _row(request: ConsoleRequest, quota: Quota, known: dict[str, Standing] | None, now: datetime) -> Row:
+    return Row(quota, *standing_now(quota, known, now), _may_change(request, quota))
 
 
 def _may_change(request: ConsoleRequest, quota: Quota) -> bool:

@@ -17,6 +17,7 @@ from console.pages.answers import FORM, Crumbs, FormPage, attempt, go, page, sho
 from console.pages.forms import ActionForm, ConfirmForm, FigureField
 from console.pages.listing import listing
 from console.pages.promises import promises_of
+from console.pages.quotas import limits_of, with_limits
 from console.requests import ConsoleRequest
 from tenants.access import access_tenant_by_slug, require, scope_of, visible_tenants
 from tenants.actions.invitations import MAX_OPEN
@@ -172,10 +173,12 @@ def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
         members = list(Membership.objects.select_related("user"))
         # Active ones first, and all of them: a key that is not listed cannot be revoked.
         newest = F("revoked_at").desc(nulls_first=True)
-        keys = list(ApiKey.objects.order_by(newest, "-created_at")[: MAX_ACTIVE_KEYS + RECENT_KEYS])
+        rows = with_limits(ApiKey.objects.order_by(newest, "-created_at"))
+        keys = list(rows[: MAX_ACTIVE_KEYS + RECENT_KEYS])
         invitations = list(Invitation.objects.filter(accepted_at=None, withdrawn_at=None)[:MAX_OPEN])
         usage = _usage(request, tenant)
     only_ending = request.GET.get("keys") == "ending"
+    listed = [key for key in keys if key.expires_soon] if only_ending else keys
     return show(
         request,
         "pages/tenant.html",
@@ -183,7 +186,7 @@ def detail(request: ConsoleRequest, slug: str) -> HttpResponse:
         own_rights=rights,
         members=members,
         invitations=invitations,
-        keys=[key for key in keys if key.expires_soon] if only_ending else keys,
+        keys=[(key, limits_of(key)) for key in listed],
         only_ending=only_ending,
         ending_count=sum(key.expires_soon for key in keys),
         promises=promises_of(request.actor, tenant),

@@ -106,6 +106,14 @@ def device_time(device_us: int | None) -> str:
 
 
 @register.filter
+def amount(base_units: int | None, resource: str) -> str:
+    """What a quota counts, in the unit people read."""
+    if resource == "device_us":
+        return device_time(base_units)
+    return money(base_units) if resource == "cost_micro" else count(base_units)
+
+
+@register.filter
 def duration(milliseconds: float | None) -> str:
     """Targets and deadlines: `50.0 ms`, `2,000 ms`; from ten seconds on `60.0 s`, `1.00 h`."""
     if milliseconds is None or milliseconds < 10_000:

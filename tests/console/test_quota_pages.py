@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.urls import reverse
 
+from serving.control.quotas.accounts import Standing
 from serving.control.quotas.actions import create_quota
 from serving.control.quotas.models import Quota
+from serving.control.quotas.watching import standing_now
+from tenants.actions.keys import roll_key
+from tenants.models import Tenant
 from tenants.scoping import all_tenants
 from tests.console.conftest import World
 from tests.tenants.conftest import SYSTEM
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 def only_quota() -> Quota:
@@ -76,6 +83,14 @@ def test_a_tenants_admin_limits_one_of_its_keys_and_nothing_wider(world: World) 
     assert (quota.key_id, quota.is_of_platform) == (world.key.pk, False)
 
 
+def test_a_keys_limits_stand_beside_it_and_beside_the_one_it_was_rolled_into(world: World) -> None:
+    a_quota(world, resource="tokens", window="minute", limit=9000, key=world.key)
+    address, client = reverse("tenant", args=[world.cast.tenant.slug]), world.client("owner")
+    assert client.get(address).content.decode().count("Tokens per minute: 9,000") == 1
+    roll_key(by=SYSTEM, key=world.key, overlap=timedelta(days=1))
+    assert client.get(address).content.decode().count("Tokens per minute: 9,000") == 2
+
+
 def test_buttons_are_there_for_whom_they_work(world: World) -> None:
     quota = a_quota(world)
     address = reverse("quota_edit", args=[quota.pk])
@@ -98,3 +113,25 @@ def test_lifting_asks_for_the_name(world: World) -> None:
     assert client.post(address, {"name": quota.name}).status_code == 302
     with all_tenants("a test"):
         assert not Quota.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "age", "known", "said"),
+    [
+        ({}, timedelta(hours=1), {}, (0, 0)),
+        ({}, timedelta(seconds=5), {}, (None, None)),
+        ({}, timedelta(hours=1), None, (None, None)),
+        ({"resource": "concurrency", "window": ""}, timedelta(hours=1), {}, (None, 0)),
+        ({"resource": "queue", "window": ""}, timedelta(hours=1), {}, (None, None)),
+    ],
+    ids=["untouched", "too new to tell", "Valkey is away", "in flight", "queue"],
+)
+def test_nothing_known_is_not_nothing_taken(
+    fields: dict[str, str],
+    age: timedelta,
+    known: dict[str, Standing] | None,
+    said: tuple[int | None, int | None],
+) -> None:
+    given = {"resource": "requests", "window": "day", "limit": 200} | fields
+    quota = Quota(**given, tenant=Tenant(slug="acme"), created_at=NOW - age)
+    assert standing_now(quota, known, NOW)[:2] == said

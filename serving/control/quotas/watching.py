@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet, Sum
 
 from serving.control.quotas.accounts import Accounts, AccountsAway, Raise, Standing
-from serving.control.quotas.models import BUDGETS, Quota
+from serving.control.quotas.models import BUDGETS, Quota, ResourceChoice
 from serving.quotas.windows import Span, span
 from tenants.actors import Actor
 from tenants.audit import Target, record
@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 SETTLING_S = 6.0
 """After a loss: until what gateways counted before it has reached the ledger."""
 RAISE_EVERY_S = 60.0
+_UNTIL_RAISED = timedelta(seconds=RAISE_EVERY_S)
 _WHY = "budgets of every tenant are compared with the ledger"
 _SYSTEM = Actor.system("controller")
 _COUNTED = F("requests") - F("failed") - F("cancelled")
@@ -93,15 +94,25 @@ def span_of(quota: Quota, now: datetime) -> Span:
 
 
 def standing_now(
-    quota: Quota, standing: Standing | None, now: datetime
+    quota: Quota, known: Mapping[str, Standing] | None, now: datetime
 ) -> tuple[int | None, int | None, datetime | None]:
-    """Used and reserved, in base units (None where nothing is known), and when the window ends."""
-    reserved = None if standing is None else standing.reserved
-    if quota.window not in BUDGETS:
+    """Used and reserved, in base units (None where nothing is known), and when the window ends.
+
+    `known` is None while the accounts cannot be read. A quota without an account is one of which nothing was
+    taken, unless it is so new that the ledger's share is not in it yet; the share of a queue never has one.
+    """
+    found = span_of(quota, now) if quota.window in BUDGETS else None
+    resets_at = None if found is None else datetime.fromtimestamp(found.end_s, UTC)
+    if known is None or quota.resource == ResourceChoice.QUEUE:
+        return None, None, resets_at
+    standing = known.get(quota.pk)
+    if standing is None and now - quota.created_at < _UNTIL_RAISED:
+        return None, None, resets_at
+    reserved = 0 if standing is None else standing.reserved
+    if found is None:
         return None, reserved, None
-    found = span_of(quota, now)
     used = standing.used if standing is not None and standing.window >= found.start_s else 0
-    return used, reserved, datetime.fromtimestamp(found.end_s, UTC)
+    return used, reserved, resets_at
 
 
 def _known_in(found: Span, quotas: Sequence[Quota]) -> list[Raise]:
