@@ -41,7 +41,7 @@ class Matcher(msgspec.Struct, frozen=True):
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a tenant it mutes that tenant's alerts only; of none, every alert."""
+    """Of a tenant it mutes that tenant's alerts for its own routes; of none, every alert for everybody."""
 
     id: str
     matchers: tuple[Matcher, ...]
@@ -67,7 +67,7 @@ class Inhibition(msgspec.Struct, frozen=True):
 
 DEFAULT_INHIBITIONS = (
     Inhibition(
-        (Matcher("severity", "critical"),),
+        (Matcher("severity", "critical"), Matcher("topic", "", "!=")),
         (Matcher("severity", "warning|info", "=~"),),
         ("topic", "tenant_id", "model"),
     ),
@@ -101,6 +101,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: str | None = None
     is_acknowledged: bool = False
     summary: str = ""
+    is_of_platform: bool = True
+    """Its rule is the platform's."""
 
     @property
     def episode(self) -> tuple[str, float]:
@@ -161,6 +163,7 @@ def standing(rule: Rule, alert: Alert, *, is_acknowledged: bool = False, summary
         tenant_id=rule.tenant_id or alert.labels.get(TENANT),
         is_acknowledged=is_acknowledged,
         summary=summary,
+        is_of_platform=rule.tenant_id is None,
     )
 
 
@@ -183,11 +186,13 @@ def muted(
     return out
 
 
-def _speaking(alerts: Sequence[Standing], inhibition: Inhibition) -> dict[tuple[str, ...], set[str]]:
-    found: dict[tuple[str, ...], set[str]] = {}
+def _speaking(
+    alerts: Sequence[Standing], inhibition: Inhibition
+) -> dict[tuple[str, ...], dict[str, Standing]]:
+    found: dict[tuple[str, ...], dict[str, Standing]] = {}
     for each in alerts:
         if each.alert.state == "firing" and all(m.matches(each.labels) for m in inhibition.source):
-            found.setdefault(_equal(each, inhibition), set()).add(each.alert.fingerprint)
+            found.setdefault(_equal(each, inhibition), {})[each.alert.fingerprint] = each
     return found
 
 
@@ -195,9 +200,16 @@ def _equal(alert: Standing, inhibition: Inhibition) -> tuple[str, ...]:
     return tuple(alert.labels.get(label, "") for label in inhibition.equal)
 
 
-def _is_inhibited(alert: Standing, inhibition: Inhibition, speaking: dict[tuple[str, ...], set[str]]) -> bool:
-    others = speaking.get(_equal(alert, inhibition), set()) - {alert.alert.fingerprint}
-    return bool(others) and all(m.matches(alert.labels) for m in inhibition.target)
+def _is_inhibited(
+    alert: Standing, inhibition: Inhibition, speaking: Mapping[tuple[str, ...], Mapping[str, Standing]]
+) -> bool:
+    """A tenant's rule never speaks for the platform's: operators are told whatever a tenant watches."""
+    others = speaking.get(_equal(alert, inhibition), {})
+    is_spoken_for = any(
+        fingerprint != alert.alert.fingerprint and (other.is_of_platform or not alert.is_of_platform)
+        for fingerprint, other in others.items()
+    )
+    return is_spoken_for and all(m.matches(alert.labels) for m in inhibition.target)
 
 
 def plan(
@@ -206,15 +218,21 @@ def plan(
     routes: Iterable[Route],
     now: float,
     quiet: Mapping[str, str],
+    platform_quiet: Mapping[str, str] | None = None,
 ) -> Round:
-    """What is to be sent now, and what everybody knows after it. `quiet` comes from `muted`."""
+    """What is to be sent now, and what everybody knows after it. `quiet` comes from `muted`.
+
+    `platform_quiet` is the same without silences of tenants: no tenant keeps the platform's routes from telling.
+    """
+    for_platform = quiet if platform_quiet is None else platform_quiet
     after: dict[GroupKey, Told] = {}
     out: list[Notification] = []
     for route in routes:
+        its_quiet = for_platform if route.tenant_id is None else quiet
         for text, members in _groups(route, alerts).items():
             for receiver in route.receivers:
                 key = (route.id, receiver, text)
-                knows, sent = _group(route, key, members, told.get(key), now, quiet)
+                knows, sent = _group(route, key, members, told.get(key), now, its_quiet)
                 if knows is not None:
                     after[key] = knows
                 if sent is not None:

@@ -152,9 +152,23 @@ class AlertWatch:
         quiet = notify.muted(standings, silences, now.timestamp())
         store.write_quiet(alerts, quiet)
         routes = list(AlertRoute.objects.filter(is_enabled=True))
-        done = notify.plan(standings, self._told, [r.route() for r in routes], now.timestamp(), quiet)
+        done = notify.plan(
+            standings,
+            self._told,
+            [route.route() for route in routes],
+            now.timestamp(),
+            quiet,
+            _for_platform(standings, silences, quiet, now.timestamp()),
+        )
         store.write_round(done, self._told, _owners(routes))
         self._told = done.told
+
+
+def _for_platform(
+    standings: list[notify.Standing], silences: list[notify.Silence], quiet: Mapping[str, str], now_s: float
+) -> Mapping[str, str]:
+    own = [silence for silence in silences if silence.tenant_id is None]
+    return quiet if len(own) == len(silences) else notify.muted(standings, own, now_s)
 
 
 def _is_worth_writing(written: AlertNow | None, alert: AlertNow) -> bool:

@@ -61,7 +61,8 @@ class Desk:
     def at(self, now: float, *alerts: Standing) -> list[Notification]:
         quiet = muted(alerts, self.silences, now)
         told = {key: msgspec.json.decode(msgspec.json.encode(t), type=Told) for key, t in self.told.items()}
-        done = plan(alerts, told, self.routes, now, quiet)
+        of_platform = [silence for silence in self.silences if silence.tenant_id is None]
+        done = plan(alerts, told, self.routes, now, quiet, muted(alerts, of_platform, now))
         self.told = done.told
         self.sent += done.notifications
         return done.notifications
@@ -173,3 +174,28 @@ def test_nothing_is_told_twice_and_in_the_end_everybody_knows_how_things_are(
     assert len(news) == len(set(news))
     last = {print_: state for print_, _, state in news}
     assert last == {each.alert.fingerprint: each.alert.state for each in alerts.values()}
+
+
+def test_a_tenants_silence_keeps_its_own_routes_quiet_and_not_the_platforms() -> None:
+    matchers = (Matcher("model", "m"),)
+    hush = Silence(id="sil_1", matchers=matchers, starts_at=0, ends_at=1_000, tenant_id="tnt_a")
+    own = msgspec.structs.replace(ROUTE, id="art_2", tenant_id="tnt_a")
+    desk = Desk(routes=[ROUTE, own], silences=[hush])
+    for now in (0.0, 10.0):
+        desk.at(now, firing(a_rule()))
+    assert [sent.route_id for sent in desk.sent] == ["art_1"]
+
+
+def test_a_tenants_rule_speaks_for_the_tenants_own_alone() -> None:
+    theirs = msgspec.structs.replace(a_rule("fast", "critical"), tenant_id="tnt_a")
+    also = msgspec.structs.replace(a_rule("slow"), tenant_id="tnt_a")
+    ours, own = firing(a_rule("errors")), firing(also)
+    assert muted([firing(theirs), ours, own], [], 0) == {own.alert.fingerprint: "inhibited"}
+
+
+def test_alerts_without_a_topic_speak_for_nobody() -> None:
+    fast, slow = (
+        msgspec.structs.replace(a_rule(name, severity), labels={})
+        for name, severity in (("fast", "critical"), ("slow", "warning"))
+    )
+    assert muted([firing(fast), firing(slow)], [], 0) == {}
