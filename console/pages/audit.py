@@ -34,6 +34,8 @@ RECENT_KINDS = 1_000
 """Newest events whose actions are offered as filters."""
 MAX_COUNTED = 10_000
 """Events that are numbered pages; older and newer ones are as many pages again, by the number of an event."""
+MAX_FOUND = 1_000
+"""The same of a search for words: counting what it finds takes longer than finding it."""
 LOOK = ("state", "rows", "checkpoints", "broken", "finished_at")
 """What the page shows of a verification."""
 
@@ -45,7 +47,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
     rows = matching(readable, asked, _zone(request.tenant))
     newest = _seq(request.GET.get("from", ""))
     if (way := request.GET.get("go")) in ("older", "newer"):
-        return _moved(request, rows, newest, way)
+        return _moved(request, rows, newest, way, _reach(asked))
     found = listing(
         request,
         rows if newest is None else rows.filter(seq__lte=newest),
@@ -53,7 +55,7 @@ def index(request: ConsoleRequest) -> HttpResponse:
         default="-time",
         filters=dict.fromkeys(FILTERS, ""),
         page_rows=50,
-        max_counted=MAX_COUNTED,
+        max_counted=_reach(asked),
     )
     for event in found.page:
         event.changes = changes(event.before, event.after)  # type: ignore[attr-defined]
@@ -160,7 +162,13 @@ def _seq(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def _moved(request: ConsoleRequest, rows: QuerySet[AuditEvent], newest: int | None, way: str) -> HttpResponse:
+def _reach(asked: Asked) -> int:
+    return min(MAX_FOUND, MAX_COUNTED) if asked.q else MAX_COUNTED
+
+
+def _moved(
+    request: ConsoleRequest, rows: QuerySet[AuditEvent], newest: int | None, way: str, reach: int
+) -> HttpResponse:
     """To as many events as can be paged through before or after these, which begin with `newest`."""
     query = request.GET.copy()
     for name in ("go", "page", "from"):
@@ -168,10 +176,10 @@ def _moved(request: ConsoleRequest, rows: QuerySet[AuditEvent], newest: int | No
     seqs = rows.values_list("seq", flat=True)
     if way == "older":
         reached = seqs if newest is None else seqs.filter(seq__lte=newest)
-        start = reached.order_by("-seq")[MAX_COUNTED : MAX_COUNTED + 1].first()
+        start = reached.order_by("-seq")[reach : reach + 1].first()
     else:
         # The last one of the stretch before, unless that is the newest of all: no number says so.
-        newer = list(seqs.filter(seq__gt=newest or 0).order_by("seq")[MAX_COUNTED - 1 : MAX_COUNTED + 1])
+        newer = list(seqs.filter(seq__gt=newest or 0).order_by("seq")[reach - 1 : reach + 1])
         start = newer[0] if len(newer) == 2 else None
     if start is not None:
         query["from"] = str(start)
