@@ -137,11 +137,14 @@ class Keys(Noun):
         *,
         scopes: Sequence[str] = ("infer",),
         allowed_models: Sequence[str] | None = None,
+        allowed_networks: Sequence[str] | None = None,
         expires_at: str | None = None,
     ) -> documents.NewKey:
         """`token` is in this answer only."""
         models = None if allowed_models is None else list(allowed_models)
-        body = {"name": name, "scopes": list(scopes), "allowed_models": models, "expires_at": expires_at}
+        networks = None if allowed_networks is None else list(allowed_networks)
+        body = {"name": name, "scopes": list(scopes), "expires_at": expires_at}
+        body |= {"allowed_models": models, "allowed_networks": networks}
         made: documents.NewKey = self._at.post(f"/tenants/{tenant_id}/keys", body)
         return made
 
@@ -197,6 +200,11 @@ class Models(Noun):
         }
         made: documents.Model = self._at.post("/models", body)
         return made
+
+    def change(self, model_id: str, **values: Any) -> documents.Model:
+        """`description`, `is_public`, `pool_requests_per_s`, `pool_concurrency`, `idle_policy`."""
+        changed: documents.Model = self._at.patch(f"/models/{model_id}", values)
+        return changed
 
     def versions(self, model_id: str) -> Iterator[documents.Version]:
         return self._at.rows(f"/models/{model_id}/versions")

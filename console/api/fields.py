@@ -17,6 +17,16 @@ MAX_TEXT = 2000
 class Body(serializers.Serializer):
     """What a client sends. A field that nobody knows is refused, at every depth."""
 
+    def get_fields(self) -> Any:
+        """As declared; who is refused a choice is told which there are."""
+        fields = super().get_fields()
+        for field in fields.values():
+            one = getattr(field, "child", field)
+            if isinstance(one, serializers.ChoiceField):
+                known = ", ".join(str(choice) or '""' for choice in one.choices)
+                one.error_messages["invalid_choice"] = '"{input}" is none of: ' + known + "."
+        return fields
+
     def to_internal_value(self, data: Any) -> Any:
         unknown = [name for name in data if name not in self.fields] if isinstance(data, Mapping) else []
         said = {str(name): [UNKNOWN] for name in unknown}

@@ -44,7 +44,20 @@ def test_an_operator_makes_a_tenant_and_a_key(operator: Terminal) -> None:
     assert "/requests_per_s" in shown and "5.0" in shown and "9.0" in shown
     assert operator.json("tenants", "show", "initech")[0]["requests_per_s"] == 5.0
     operator.run("tenants", "set", "initech", "--time-zone", "Asia/Shanghai")
-    key = operator.json("keys", "create", "initech", "app", "--days", "30", "--model", "minilm")[0]
+    made = (
+        "keys",
+        "create",
+        "initech",
+        "app",
+        "--days",
+        "30",
+        "--model",
+        "minilm",
+        "--network",
+        "10.0.0.0/8",
+    )
+    key = operator.json(*made)[0]
+    assert key["allowed_networks"] == ["10.0.0.0/8"]
     assert key["token"].startswith("tg_") and key["allowed_models"] == ["minilm"]
     rolled = operator.json("keys", "roll", key["id"], "--overlap-hours", "1")[0]
     assert rolled["token"].startswith("tg_") and rolled["allowed_models"] == ["minilm"]
@@ -61,6 +74,8 @@ def test_an_operator_brings_a_model_up(operator: Terminal, world: World) -> None
     version = operator.json("models", "register", "poet", "--engine", "echo", "--option", "chunks=3")[0]
     assert (version["number"], version["state"], version["options"]["chunks"]) == (1, "validating", 3)
     assert "validating" in operator.run("models", "versions", "poet")
+    assert operator.json("models", "set", "poet", "--idle-policy", "by_use")[0]["idle_policy"] == "by_use"
+    operator.run("models", "set", "poet", "--idle-policy", "by_luck", ok=False)
     operator.run("deployments", "create", "poet", "1", ok=False)
     operator.run("models", "archive", "poet", "1")
     assert "poet" in operator.run("models", "list")

@@ -27,6 +27,9 @@ def keys_create(
     name: str,
     scope: Annotated[list[str] | None, typer.Option(help="Repeatable; infer by default.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Repeatable; every model by default.")] = None,
+    network: Annotated[
+        list[str] | None, typer.Option(help="CIDR; repeatable. Everywhere by default.")
+    ] = None,
     days: Annotated[int | None, typer.Option(min=1, help="Days until it expires.")] = None,
 ) -> None:
     """Make a key. Its token is printed once, and kept nowhere."""
@@ -35,7 +38,12 @@ def keys_create(
         tenant_id = tidegate.tenants.named(tenant)["id"]
         show(
             tidegate.keys.create(
-                tenant_id, name, scopes=scope or ["infer"], allowed_models=model, expires_at=expires_at
+                tenant_id,
+                name,
+                scopes=scope or ["infer"],
+                allowed_models=model,
+                allowed_networks=network,
+                expires_at=expires_at,
             )
         )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tidegate.api import Tidegate
-from tidegate.cli.asking import console, show, show_all
+from tidegate.cli.asking import console, given, show, show_all
 from tidegate.errors import Refused
 
 MICRO = 1_000_000
@@ -34,6 +34,24 @@ def models_create(
     with console() as tidegate:
         ids = [tidegate.tenants.named(slug)["id"] for slug in tenant] if tenant else None
         show(tidegate.models.create(name, description=description, tenants=ids))
+
+
+@models.command("set")
+def models_set(
+    model: ModelName,
+    description: Annotated[str | None, typer.Option()] = None,
+    pool_requests_per_s: Annotated[int | None, typer.Option(min=1, help="Of all tenants together.")] = None,
+    pool_concurrency: Annotated[int | None, typer.Option(min=1, help="In flight, of all tenants.")] = None,
+    idle_policy: Annotated[
+        str | None,
+        typer.Option(help="Who bears idle replicas: none, by_use, by_grant or by_guarantee."),
+    ] = None,
+) -> None:
+    """Change what a model says of all its tenants. What is not named stays as it is."""
+    pools = {"pool_requests_per_s": pool_requests_per_s, "pool_concurrency": pool_concurrency}
+    changes = given({"description": description, "idle_policy": idle_policy} | pools)
+    with console() as tidegate:
+        show(tidegate.models.change(tidegate.models.named(model)["id"], **changes))
 
 
 @models.command("versions")
