@@ -10,10 +10,17 @@ from django.http import QueryDict
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
+from django.utils.translation import gettext_lazy
 
 SPANS_S = {"15m": 900, "1h": 3600, "6h": 21_600, "24h": 86_400, "7d": 604_800}
 """The same as those of the charts (`static/past.js`)."""
-SPAN_WORDS = {"15m": "15 min", "1h": "1 h", "6h": "6 h", "24h": "24 h", "7d": "7 d"}
+SPAN_WORDS = {
+    "15m": gettext_lazy("15 min"),
+    "1h": gettext_lazy("1 h"),
+    "6h": gettext_lazy("6 h"),
+    "24h": gettext_lazy("24 h"),
+    "7d": gettext_lazy("7 d"),
+}
 DEFAULT = "24h"
 MIN_SPAN_S, MAX_SPAN_S = 60.0, 400 * 86_400.0
 
