@@ -17,6 +17,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from console.live.topics import ALL
 from console.sessions import actor_of_request, note_use
 from tenants.access import access_tenant, scope_of, visible_tenants
 from tenants.actors import Actor
@@ -134,6 +135,7 @@ def shell_context(request: HttpRequest) -> dict[str, Any]:
         "actor": actor,
         "current_tenant": tenant,
         "tenants": _switchable(actor, tenant),
+        "bell_scope": tenant.pk if tenant else ALL if actor.sees_platform else "",
         "rights": {right.value for right in _shown_rights(actor, tenant)},
         "gateway_url": settings.GATEWAY_URL,
         "version": VERSION,

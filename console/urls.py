@@ -7,6 +7,8 @@ from django.views.i18n import set_language
 
 from console import accounts, sso
 from console.pages import (
+    alert_rules,
+    alerts,
     attainment,
     audit,
     audit_archives,
@@ -124,6 +126,21 @@ _people = [
     path("<int:user_id>/second-factor/reset", people.reset_factor, name="person_reset_factor"),
     path("<int:user_id>/sessions/end", people.end_all, name="person_end_sessions"),
 ]
+_alerts = [
+    path("", alerts.index, name="alerts"),
+    path("state", alerts.state, name="alerts_state"),
+    path("history", alerts.history, name="alert_history"),
+    path("silences", alerts.silences, name="silences"),
+    path("silences/new", alerts.silence, name="silence_create"),
+    path("silences/<str:silence_id>/end", alerts.silence_end, name="silence_end"),
+    path("rules", alert_rules.index, name="alert_rules"),
+    path("rules/new", alert_rules.create, name="alert_rule_create"),
+    path("rules/<str:rule_id>/edit", alert_rules.edit, name="alert_rule_edit"),
+    path("rules/<str:rule_id>/switch", alert_rules.switch, name="alert_rule_switch"),
+    path("rules/<str:rule_id>/delete", alert_rules.delete, name="alert_rule_delete"),
+    path("<str:fingerprint>/acknowledge", alerts.acknowledge, name="alert_acknowledge"),
+    path("<str:fingerprint>/silence", alerts.silence, name="alert_silence"),
+]
 _profiles = [
     path("", profiles.index, name="profiles"),
     path("new", profiles.create, name="profile_create"),
@@ -139,6 +156,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("language", set_language, name="set_language"),
     path("accounts/", include(_accounts)),
     path("", overview.overview, name="overview"),
+    path("alerts/", include(_alerts)),
     path("promises/", attainment.index, name="promises"),
     path("promises/state", attainment.state, name="promises_state"),
     path("tenant", overview.switch_tenant, name="switch_tenant"),

@@ -4,16 +4,26 @@
 const HISTORY_S = 300;
 const STALE_MS = 3500;
 const SILENT_MS = 35_000; // the server pings every 15 s: this long a silence is a dead line
+const RESYNC_PINGS = 4;
 const BACK_OFF_MS = [250, 500, 1000, 2000, 4000, 8000];
 const SIGNED_OUT = 4401;
 const FORBIDDEN = 4403;
 
+/** The feeds of this page, so that one socket serves all of it. */
+export const feeds = [];
+
 export class LiveFeed extends EventTarget {
-  /** `scope` is "all" or a tenant's id. Events: "frames" after every change, "state" for the badge. */
-  constructor(scope) {
+  /**
+   * `scope` is "all" or a tenant's id; `only: "alerts"` leaves the frames out. Events: "frames" after every change,
+   * "state" for the badge, "alerts" when it is known anew what fires, "alert" (its `detail`) for each that moved.
+   */
+  constructor(scope, { only = "" } = {}) {
     super();
+    feeds.push(this);
     this.scope = scope;
+    this.only = only;
     this.frames = [];
+    this.alerts = null; // fingerprint → what fires now; null until it is known
     this.attempts = 0;
     this.state = "reconnecting";
     this.frameAt = null;
@@ -36,7 +46,7 @@ export class LiveFeed extends EventTarget {
   #connect() {
     clearTimeout(this.retry);
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new WebSocket(`${scheme}//${location.host}/live/?scope=${encodeURIComponent(this.scope)}`);
+    const socket = new WebSocket(`${scheme}//${location.host}/live/?scope=${encodeURIComponent(this.scope)}${this.only && `&only=${this.only}`}`);
     this.socket = socket;
     this.heardAt = performance.now();
     socket.onopen = () => { this.openedAt = this.heardAt = performance.now(); };
@@ -46,8 +56,9 @@ export class LiveFeed extends EventTarget {
 
   #hear(message) {
     this.heardAt = performance.now();
-    if (message.type === "ping") this.#say({ do: "pong" });
-    else if (message.type === "snapshot") this.#take(message.frames);
+    if (message.type === "ping") this.#answer();
+    else if (message.type === "snapshot") this.#take(message);
+    else if (message.type === "alert") this.#move(message.alert);
     else if (message.type === "frame") this.#append(message);
   }
 
@@ -55,9 +66,41 @@ export class LiveFeed extends EventTarget {
     if (this.socket.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
   }
 
-  #take(frames) {
+  // Without frames no gap shows in their numbers: what fires is asked for anew now and then.
+  #answer() {
+    this.#say({ do: "pong" });
+    this.pings = (this.pings ?? 0) + 1;
+    if (this.only && this.pings % RESYNC_PINGS === 0) this.#say({ do: "snapshot" });
+  }
+
+  // What fired or ended while the line was down is told too, once it is back.
+  #know(alerts) {
+    const before = this.alerts;
+    this.alerts = new Map(alerts.map((alert) => [alert.fingerprint, alert]));
+    this.dispatchEvent(new Event("alerts"));
+    if (!before) return;
+    for (const alert of alerts) if (!before.has(alert.fingerprint)) this.#tell(alert);
+    for (const [name, alert] of before) if (!this.alerts.has(name)) this.#tell({ ...alert, state: "resolved" });
+  }
+
+  #move(alert) {
+    const known = this.alerts ?? new Map();
+    const isNew = alert.state === "firing" ? known.get(alert.fingerprint)?.fired_at !== alert.fired_at : known.has(alert.fingerprint);
+    if (alert.state === "firing") known.set(alert.fingerprint, alert);
+    else known.delete(alert.fingerprint);
+    this.alerts = known;
+    this.dispatchEvent(new Event("alerts"));
+    if (isNew) this.#tell(alert);
+  }
+
+  #tell(alert) {
+    this.dispatchEvent(new CustomEvent("alert", { detail: alert }));
+  }
+
+  #take({ frames, alerts }) {
     this.attempts = 0;
     this.asking = false;
+    if (alerts) this.#know(alerts);
     this.frames = frames;
     // An old history is no sign of life: only a fresh last second makes the page live at once.
     const age = frames.length ? Date.now() / 1000 - frames.at(-1).at : Infinity;
@@ -113,6 +156,7 @@ export class LiveFeed extends EventTarget {
     const now = performance.now();
     if (this.socket.readyState === WebSocket.OPEN) {
       if (now - this.heardAt > SILENT_MS) return this.#reconnect();
+      if (this.only) return this.#enter("live");
       const seenAt = this.frameAt ?? this.openedAt;
       this.#enter(now - seenAt > STALE_MS ? "stale" : this.frameAt ? "live" : "reconnecting");
     }

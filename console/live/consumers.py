@@ -29,9 +29,13 @@ log = structlog.get_logger(__name__)
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """`/live/?scope=all` for operators, `/live/?scope=tnt_…` for whoever may see that tenant."""
+    """`/live/?scope=all` for operators, `/live/?scope=tnt_…` for whoever may see that tenant.
+
+    `&only=alerts` leaves the figures of each second out: pages that show none have the bell all the same.
+    """
 
     view: Scope
+    has_figures: bool
     person: str
     """The group of all sockets of this person."""
     heard_at: float
@@ -43,6 +47,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.accept()
         query = parse_qs(self.scope["query_string"].decode("latin-1"))
         self.view = Scope.parse(query.get("scope", [topics.ALL])[0][:64])
+        self.has_figures = query.get("only") != ["alerts"]
         self.person = group_of(str(getattr(self.scope.get("user"), "pk", None)))
         refusal = await self._refusal()
         if refusal is not None:
@@ -74,7 +79,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._send_snapshot()
 
     async def live_frame(self, event: dict[str, Any]) -> None:
-        await self.send(text_data=event["text"])
+        text: str = event["text"]
+        if self.has_figures or not text.startswith(topics.FRAME_PREFIX):
+            await self.send(text_data=text)
 
     async def live_ask_again(self, event: dict[str, Any]) -> None:
         """Something about the person changed: a session ended, a role was lost."""
@@ -88,7 +95,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         self.snapshot_at = time.monotonic()
-        frames = await _history(self.view)
+        frames = await _history(self.view) if self.has_figures else []
         alerts = await _firing(self.view)
         await self.send(text_data=f'{{"type":"snapshot","frames":[{",".join(frames)}],"alerts":{alerts}}}')
 

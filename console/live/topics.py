@@ -70,6 +70,9 @@ class FrameMessage(msgspec.Struct, kw_only=True, tag="frame"):
     names: Names
 
 
+FRAME_PREFIX = '{"type":"frame"'
+"""How every frame begins: its tag is written first."""
+
 _encode = msgspec.json.Encoder().encode
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from django import template
@@ -122,6 +123,18 @@ def duration(milliseconds: float | None) -> str:
 
 
 @register.filter
+def measured(value: float | None, unit: str) -> str | SafeString:
+    """A value in a unit of the catalog of metrics, as the pages write it."""
+    if value is None:
+        return NONE
+    if unit in _WRITTEN:
+        return _WRITTEN[unit](value)
+    if unit in _COUNTED:
+        return f"{value:,.4g}"
+    return figure(value, {"1/s": "/s", "times": "×"}.get(unit, unit))
+
+
+@register.filter
 def when(moment: datetime | float | None) -> str | SafeString:
     """`3 minutes ago`, with the absolute time and its zone on hover."""
     if moment is None or moment == "":
@@ -168,3 +181,22 @@ def _phrase(number: int, unit: str, ahead: bool) -> str:
 
 def with_unit(text: str, unit: str) -> str:
     return f"{text}{NARROW_SPACE}{unit}" if unit else text
+
+
+_COUNTED = ("rows", "requests", "replicas", "restarts", "rollouts")
+"""Units that the metric's name says already."""
+_WRITTEN: dict[str, Callable[[float], str]] = {
+    "share": percent,
+    "ms": duration,
+    "s": lambda value: _whole_span(value),
+    "micro": lambda value: money(round(value)),
+    "bytes": lambda value: size(round(value)),
+}
+
+
+def _whole_span(seconds: float) -> str:
+    """Spans that people chose: in the largest unit that leaves no long rest."""
+    for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s or seconds == unit_s:
+            return with_unit(f"{seconds / unit_s:.3g}", unit)
+    return with_unit(f"{seconds:.3g}", "s")

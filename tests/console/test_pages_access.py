@@ -27,6 +27,7 @@ from tenants.trail.archives.step import archive_due
 from tenants.trail.exports import request_export, run_export
 from tenants.trail.search import Asked
 from tenants.trail.webhooks.actions import create_webhook
+from tests.console.alerting import alert, alert_rule, silence
 from tests.console.conftest import World
 from tests.console.tuned import build_encoder, build_run
 from tests.tenants.conftest import SYSTEM
@@ -190,6 +191,19 @@ TABLE: dict[str, tuple[Arguments, str, tuple[int, int, int, int]]] = {
     "deployment_scale": (deployment, "get", (200, 404, 404, 404)),
     "deployment_version": (deployment, "get", (200, 404, 404, 404)),
     "deployment_stop": (deployment, "get", (200, 404, 404, 404)),
+    "alerts": (nothing, "get", (200, 200, 200, 200)),
+    "alerts_state": (nothing, "get", (200, 200, 200, 200)),
+    "alert_history": (nothing, "get", (200, 200, 200, 200)),
+    "silences": (nothing, "get", (200, 200, 200, 200)),
+    "silence_create": (nothing, "get", (200, 200, 403, 200)),
+    "silence_end": (silence, "post", (302, 302, 403, 404)),
+    "alert_rules": (nothing, "get", (200, 200, 200, 200)),
+    "alert_rule_create": (nothing, "get", (200, 200, 403, 200)),
+    "alert_rule_edit": (alert_rule, "get", (200, 200, 403, 404)),
+    "alert_rule_switch": (alert_rule, "post", (302, 302, 403, 404)),
+    "alert_rule_delete": (alert_rule, "get", (200, 200, 403, 404)),
+    "alert_acknowledge": (alert, "get", (200, 200, 403, 404)),
+    "alert_silence": (alert, "get", (200, 200, 403, 404)),
     "promises": (nothing, "get", (200, 200, 200, 200)),
     "promises_state": (nothing, "get", (200, 200, 200, 200)),
     "fleet": (nothing, "get", (200, 403, 403, 403)),

@@ -13,6 +13,8 @@ from tests.console.conftest import World
 from tests.tenants.conftest import SYSTEM
 
 LISTS = (
+    "alerts",
+    "alert_history",
     "promises",
     "models",
     "tenants",

@@ -14,8 +14,6 @@ from django.utils import timezone
 
 from console.api.urls import urlpatterns
 from console.sessions import sessions_of
-from serving.control.alerts import actions as alerting
-from serving.control.alerts.models import Alert, AlertRule, AlertSilence
 from serving.control.pricing.actions import set_price
 from serving.control.pricing.models import Price
 from serving.control.quotas.actions import create_quota
@@ -30,6 +28,7 @@ from tenants.scoping import all_tenants
 from tenants.trail.exports import request_export
 from tenants.trail.search import Asked
 from tenants.trail.webhooks.actions import create_webhook
+from tests.console.alerting import MATCHERS, SLOW, alert, alert_rule, silence, tomorrow
 from tests.console.api.asking import ask, token_of, with_key
 from tests.console.conftest import World, sign_in
 from tests.console.tuned import build_encoder, build_run
@@ -39,8 +38,6 @@ PEOPLE = ("operator", "owner", "viewer", "stranger", "reader", "robot")
 """The stranger owns another tenant; `reader` is a key with `manage:read`, `robot` one with `infer`."""
 
 RECEIVER = "https://siem.example.org/"
-SLOW = {"type": "threshold", "metric": "total_p95_ms", "comparison": "above", "value": 200}
-MATCHERS = [{"label": "model", "value": "a"}]
 EMPTY_FILE = {"prev_hash": b"", "last_hash": b"", "size_bytes": 0, "sha256": "0" * 64, "manifest": {}}
 
 Arguments = Callable[[World], list[object]]
@@ -139,36 +136,6 @@ def quota(world: World) -> list[object]:
     target = {"tenant": tenant, "key": world.key, "resource": "requests", "window": "hour"}
     made = known or create_quota(by=owner, limit=10, **target)
     return [made.pk]
-
-
-def alert_rule(world: World) -> list[object]:
-    """One of the tenant's own."""
-    with all_tenants("a test looks whether it made one"):
-        known = AlertRule.objects.filter(tenant=world.cast.tenant).first()
-    asked = {"by": world.cast.actor("owner"), "tenant": world.cast.tenant, "name": "slow"}
-    return [(known or alerting.create_rule(condition=SLOW, **asked)).pk]
-
-
-def alert(world: World) -> list[object]:
-    (rule_id,), now = alert_rule(world), timezone.now()
-    standing = {"tenant": world.cast.tenant, "state": "firing", "since": now, "fired_at": now}
-    with all_tenants("the controller writes alerts"):
-        row, _ = Alert.objects.get_or_create(
-            fingerprint="f" * 16,
-            defaults={"rule_id": rule_id, "labels": {"model": "a"}, "state_body": {}, **standing},
-        )
-    return [row.pk]
-
-
-def silence(world: World) -> list[object]:
-    with all_tenants("a test looks whether it made one"):
-        known = AlertSilence.objects.first()
-    asked = {"by": world.cast.actor("owner"), "tenant": world.cast.tenant, "comment": "known"}
-    return [(known or alerting.create_silence(matchers=MATCHERS, ends_at=tomorrow(), **asked)).pk]
-
-
-def tomorrow() -> datetime:
-    return timezone.now() + timedelta(days=1)
 
 
 def price(world: World) -> list[object]:

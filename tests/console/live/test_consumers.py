@@ -17,8 +17,9 @@ from redis.asyncio import Redis
 
 from console.asgi import application
 from console.live import consumers, topics
-from console.live.topics import Scope
+from console.live.topics import Names, Scope, encode_second
 from serving.control.alerts.models import Alert, AlertRule
+from serving.telemetry.live import LiveSecond
 from tenants.actions.members import remove_member
 from tenants.actions.sessions import end_sessions
 from tenants.scoping import all_tenants
@@ -52,7 +53,7 @@ async def watching(people: Cast, who: str, scope: str) -> Socket:
     """Past its greeting and its first snapshot."""
     socket = await watch(people, who, scope)
     assert await socket.connect()
-    assert await _next_but_pings(socket) == {"type": "hello", "scope": scope}
+    assert await _next_but_pings(socket) == {"type": "hello", "scope": scope.partition("&")[0]}
     assert (await _next_but_pings(socket))["type"] == "snapshot"
     return socket
 
@@ -222,3 +223,12 @@ def _fire(people: Cast) -> None:
             since=timezone.now(),
             fired_at=timezone.now(),
         )
+
+
+async def test_a_page_without_figures_hears_of_alerts_alone(people: Cast) -> None:
+    socket = await watching(people, "operator", "all&only=alerts")
+    second = LiveSecond(at=1, covered=True, rows=[], replicas=[])
+    frame = encode_second(second, epoch=1, seq=1, scope=Scope(), names=Names())
+    await get_channel_layer().group_send(Scope().group, {"type": "live.frame", "text": frame})
+    await publish(Scope(), {"type": "alert", "alert": {}})
+    assert (await _next_but_pings(socket))["type"] == "alert"
