@@ -175,9 +175,11 @@ def test_no_chat_message_is_longer_than_its_receiver_takes(language: Language) -
 def test_no_label_mentions_anybody_or_writes_markup() -> None:
     hostile = told(name=HOSTILE, summary=HOSTILE)
     assert "<!channel>" not in slack.render(hostile, URL, "en").body.decode()
-    for body in (dingtalk.render(hostile, URL, "en", "", NOW).body, wecom.render(hostile, URL, "en").body):
-        text = body.decode()
+    by_dingtalk = json.loads(dingtalk.render(hostile, URL, "en", "", NOW).body)["markdown"]
+    by_wecom = json.loads(wecom.render(hostile, URL, "en").body)["markdown"]
+    for text in (by_dingtalk["text"], by_wecom["content"]):
         assert "<@all>" not in text and "@all" not in text and "[a](" not in text
+    assert "@" not in by_dingtalk["title"] and "<" not in by_dingtalk["title"]
 
 
 def test_a_title_counts_what_is_told_and_what_is_left_out() -> None:
