@@ -7,6 +7,7 @@ import { Past, bindRanges } from "./past.js";
 
 const page = document.getElementById("overview");
 const words = JSON.parse(document.getElementById("overview-words").textContent);
+const objective = words.objective;
 const feed = new LiveFeed(page.dataset.scope);
 const body = page.querySelector("[data-rows]");
 const only = page.dataset.model || null;
@@ -24,6 +25,7 @@ const charts = {
   device: chart("device", { max: 1, format: percent, axis: (tick) => `${Math.round(tick * 100)} %` }),
 };
 const CLASSES = ["interactive", "standard", "batch"]; // the tightest promise first
+const RISKY_TIMES = 5; // up to so many times what the objective lets be late is a risk, and more is broken
 const MAX_LINES = 8;
 const MAX_ROWS = 100;
 let selected = null;
@@ -84,8 +86,8 @@ const cell = (text, className = "num") => {
 
 function verdict(kept) {
   if (kept === undefined || kept === null) return ["unknown", "secondary", "help-circle", words.unknown];
-  if (kept >= 0.99) return ["kept", "green", "circle-check", words.kept];
-  if (kept >= 0.95) return ["risk", "yellow", "alert-circle", words.risk];
+  if (kept >= objective) return ["kept", "green", "circle-check", words.kept];
+  if (kept >= 1 - RISKY_TIMES * (1 - objective)) return ["risk", "yellow", "alert-circle", words.risk];
   return ["broken", "red", "alert-triangle", words.broken];
 }
 
@@ -173,7 +175,7 @@ function showFigures(last) {
   const judged = rows.filter((row) => row.kept !== undefined);
   const counted = last?.covered ? last.rows.filter(isOurs) : [];
   const failed = last?.covered ? counted.flatMap((row) => Object.values(row.failed ?? {})).reduce((a, b) => a + b, 0) : null;
-  const kept = judged.filter((row) => row.kept >= 0.99).length;
+  const kept = judged.filter((row) => row.kept >= objective).length;
   const set = (name, value) => { const spot = page.querySelector(`[data-figure="${name}"]`); if (spot) spot.textContent = value; };
   set("kept", judged.length ? `${kept} / ${judged.length}` : NONE);
   set("rps", figure(sum((row) => row.rps)));

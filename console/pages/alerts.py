@@ -98,7 +98,7 @@ class SilenceForm(ActionForm):
             "One a line: label=value, label!=value, or a pattern as label=~one|two. Fewer lines silence more."
         ),
     )
-    hours = forms.ChoiceField(label=gettext_lazy("For"), choices=DURATIONS, initial="4")
+    hours = forms.ChoiceField(label=gettext_lazy("How long"), choices=DURATIONS, initial="4")
     comment = forms.CharField(
         label=gettext_lazy("Why"),
         max_length=MAX_COMMENT_CHARS,

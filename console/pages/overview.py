@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.conf import settings
 from django.http import HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -36,6 +37,7 @@ def overview(request: ConsoleRequest) -> HttpResponse:
         live_tenant=tenant,
         has_scope=tenant is not None or request.actor.sees_platform,
         words=live_words(),
+        objective=settings.SLA_OBJECTIVE,
         changes=recent_changes(request),
         ending=ending[:ENDING_ROWS],
         has_more_ending=len(ending) > ENDING_ROWS,
@@ -65,9 +67,10 @@ def recent_changes(request: ConsoleRequest) -> list[AuditEvent]:
     return list(recent.exclude(action__in=NO_CHANGE)[:RECENT_ROWS])
 
 
-def live_words() -> dict[str, str]:
-    """Words of the live tables and charts, translated; the scripts know none of their own."""
+def live_words() -> dict[str, str | float]:
+    """Words of the live tables and charts, translated, and the objective; the scripts know none of their own."""
     return {
+        "objective": settings.SLA_OBJECTIVE,
         "kept": _("kept"),
         "risk": _("at risk"),
         "broken": _("broken"),
