@@ -138,7 +138,9 @@ class MarkDocument(Document):
     action = serializers.CharField()
     target = serializers.CharField()
     actor = serializers.CharField()
-    event_id = serializers.CharField(help_text="The event in the audit trail.")
+    event_id = serializers.CharField(
+        help_text="The event in the audit trail; empty for an alert that fired or was over."
+    )
 
 
 class MarksDocument(Document):

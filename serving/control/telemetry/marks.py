@@ -1,6 +1,7 @@
-"""What happened while the charts moved: deployments, versions, replicas' deaths, promises, limits.
+"""What happened while the charts moved: deployments, versions, replicas' deaths, promises, limits, alerts.
 
-All of it is in the audit trail already, so whoever may read the trail sees the marks, and nothing is kept twice.
+All of it is in the audit trail, or in the history of alerts, already: nothing is kept twice. Whoever may read the
+trail sees the marks.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Literal
 
 from django.db.models import Q
 
+from serving.control.alerts.models import AlertTransition
 from tenants.models import AuditEvent
 
 Kind = Literal["deployment", "version", "replica", "promise", "limit", "alert"]
@@ -36,7 +38,9 @@ class Mark:
     action: str
     target: str
     actor: str
+    """Of an alert its severity."""
     event_id: str
+    """In the audit trail; empty for an alert that fired or was over."""
 
 
 def kind_of(action: str) -> Kind | None:
@@ -49,8 +53,14 @@ def marks(since: datetime, until: datetime) -> list[Mark]:
     matches = Q()
     for prefix in PREFIXES:
         matches |= Q(action__startswith=prefix)
-    found = AuditEvent.objects.filter(matches, at__gte=since, at__lt=until).order_by("-seq")[:MAX_MARKS]
-    return [mark for event in reversed(found) if (mark := _mark(event))]
+    events = AuditEvent.objects.filter(matches, at__gte=since, at__lt=until).order_by("-seq")[:MAX_MARKS]
+    moved = AlertTransition.objects.filter(at__gte=since, at__lt=until)[:MAX_MARKS]
+    found = [mark for event in events if (mark := _mark(event))] + [_mark_of_alert(each) for each in moved]
+    return sorted(found, key=lambda mark: mark.at)[-MAX_MARKS:]
+
+
+def _mark_of_alert(moved: AlertTransition) -> Mark:
+    return Mark(moved.at.timestamp(), "alert", f"alert.{moved.state}", moved.rule_name, moved.severity, "")
 
 
 def _mark(event: AuditEvent) -> Mark | None:

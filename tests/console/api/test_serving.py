@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import HttpResponse
 from django.test import Client
+from django.utils import timezone
 
+from serving.control.alerts.models import AlertTransition
 from serving.control.catalog.models import Version
 from serving.control.profiles.models import ProfileBinding
 from serving.control.telemetry.replicas import write_replicas
@@ -306,3 +309,31 @@ def test_promises_are_told_with_what_is_left_of_their_budgets(operator: Client, 
     assert len(ask(world.client("viewer"), "GET", f"/promises?{query}").json()["data"]) == 1
     assert ask(world.client("stranger"), "GET", f"/promises?{query}").json()["data"] == []
     assert pointers(ask(operator, "GET", "/promises?since=2025-12-01T00:00:00Z&until=2025-12-01T00:00:00Z"))
+
+
+def test_alerts_that_fired_or_were_over_are_marks_for_those_whom_they_concern(
+    operator: Client, world: World
+) -> None:
+    now = timezone.now()
+    said = {
+        "fingerprint": "f" * 16,
+        "rule_id": "alr_x",
+        "severity": "critical",
+        "labels": {},
+        "fired_at": now,
+    }
+    with all_tenants("the controller writes the history of alerts"):
+        for state, tenant in (("firing", world.cast.tenant), ("resolved", world.cast.tenant)):
+            AlertTransition.objects.create(at=now, state=state, rule_name="slow", tenant=tenant, **said)
+
+    def seen(client: Client) -> list[tuple[str, str, str]]:
+        until = (now + timedelta(seconds=1)).isoformat().replace("+00:00", "Z")
+        rows = ask(client, "GET", f"/metrics/marks?until={until}").json()["data"]
+        return [(row["action"], row["target"], row["actor"]) for row in rows if row["kind"] == "alert"]
+
+    assert sorted(seen(operator)) == [
+        ("alert.firing", "slow", "critical"),
+        ("alert.resolved", "slow", "critical"),
+    ]
+    assert len(seen(world.client("owner"))) == 2
+    assert seen(world.client("stranger")) == []
