@@ -25,6 +25,11 @@ def first_needed(today: date) -> date:
     return min(today.replace(day=1), today - timedelta(days=MEAN_DAYS))
 
 
+def so_far(cost_by_day: Mapping[date, int], today: date) -> int:
+    """What the running month has cost, micro-units."""
+    return sum(cost for day, cost in cost_by_day.items() if today.replace(day=1) <= day <= today)
+
+
 def month_forecast(cost_by_day: Mapping[date, int], today: date) -> Forecast | None:
     """None before the first complete day with usage: one would be a guess.
 
@@ -36,7 +41,7 @@ def month_forecast(cost_by_day: Mapping[date, int], today: date) -> Forecast | N
         return None
     averaged = [day for day in window if day >= used[0]]
     per_day = sum(cost_by_day.get(day, 0) for day in averaged) // len(averaged)
-    so_far = sum(cost for day, cost in cost_by_day.items() if today.replace(day=1) <= day <= today)
     left = calendar.monthrange(today.year, today.month)[1] - today.day
     rest = max(0, per_day - cost_by_day.get(today, 0)) + per_day * left
-    return Forecast(so_far, per_day, len(averaged), so_far + rest)
+    spent = so_far(cost_by_day, today)
+    return Forecast(spent, per_day, len(averaged), spent + rest)

@@ -18,7 +18,7 @@ from console.api.views import ApiView
 from console.statements import MONTHS_BACK, last_day, months_until, statement_of
 from tenants.access import access_tenant
 from tenants.errors import Invalid
-from tenants.forecast import Forecast, first_needed, month_forecast
+from tenants.forecast import Forecast, first_needed, month_forecast, so_far
 from tenants.ledger import Asked, Span, cost_by_day
 from tenants.models import Tenant
 from tenants.roles import Right
@@ -59,7 +59,7 @@ class StatementQuery(Query):
 
 class ForecastDocument(Document):
     month = serializers.CharField(help_text="The running one, such as 2026-03.")
-    cost_so_far_micro = serializers.IntegerField(allow_null=True)
+    cost_so_far_micro = serializers.IntegerField()
     cost_per_day_micro = serializers.IntegerField(
         allow_null=True, help_text="Mean of the last complete days."
     )
@@ -110,17 +110,19 @@ class UsageForecast(ApiView):
         today = _today(tenant)
         wanted = {name: str(value) for name, value in self.asked.items()}
         costs = cost_by_day(Asked(Span(first_needed(today), today), ids, wanted))
-        return Response(ForecastDocument(_said(today, month_forecast(costs, today))).data)
+        return Response(
+            ForecastDocument(_said(today, so_far(costs, today), month_forecast(costs, today))).data
+        )
 
 
 def _today(tenant: Tenant | None) -> date:
     return day_of(datetime.now(UTC), zone(tenant.usage_zone)) if tenant else timezone.now().date()
 
 
-def _said(today: date, forecast: Forecast | None) -> dict[str, Any]:
+def _said(today: date, cost_micro: int, forecast: Forecast | None) -> dict[str, Any]:
     return {
         "month": f"{today:%Y-%m}",
-        "cost_so_far_micro": forecast and forecast.so_far,
+        "cost_so_far_micro": cost_micro,
         "cost_per_day_micro": forecast and forecast.per_day,
         "days": forecast.days if forecast else 0,
         "cost_at_month_end_micro": forecast and forecast.at_month_end,

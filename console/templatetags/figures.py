@@ -53,7 +53,7 @@ def percent(share: float | None) -> str:
     if share is None:
         return NONE
     percents = share * 100
-    shown = f"{percents:.1f}"
+    shown = f"{percents:.1f}".replace("-", "−")
     if shown == "100.0":
         shown = "100" if share >= 1 else "99.9"
     return with_unit(shown, "%")

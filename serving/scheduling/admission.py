@@ -42,7 +42,7 @@ def refuse_share(work: Work, share: QueueShare, queued: int, backlog_s: float) -
     """As many wait already as a quota lets."""
     return Refusal(
         code="queue_share_full",
-        message=f"{queued} requests wait here already, as many as the quota {share.name} allows",
+        message=f"The quota {share.name} lets {share.limit} wait at a replica, and {queued} do",
         numbers={
             "quota": share.name,
             "quota_id": share.quota_id,
