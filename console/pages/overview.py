@@ -22,8 +22,14 @@ from tenants.roles import Right
 RECENT = timedelta(days=1)
 RECENT_ROWS = 8
 ENDING_ROWS = 5
-NO_CHANGE = ("user.signed_in", "user.signed_out", "user.sign_in_failed", "audit.exported")
-"""Events that changed nothing; the audit page has them."""
+NO_CHANGE = (
+    "user.signed_in",
+    "user.signed_out",
+    "user.sign_in_failed",
+    "audit.exported",
+    "alert_rule.installed",
+)
+"""Events that changed nothing, or came with the installation; the audit page has them."""
 
 
 @page("overview")
