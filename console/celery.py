@@ -41,6 +41,11 @@ app.conf.beat_schedule = {
         "schedule": 5.0,
         "options": {"expires": 5.0},
     },
+    "deliver alerts": {
+        "task": "console.tasks.deliver_alerts",
+        "schedule": 2.0,
+        "options": {"expires": 2.0},
+    },
     "archive the audit trail": {
         "task": "console.tasks.archive_audit_trail",
         "schedule": 600.0,

@@ -11,6 +11,7 @@ from console.api.once import forget_old
 from console.celery import app
 from console.sessions import drop_ended
 from serving.control import expiry
+from serving.control.alerts.channels import delivery as alert_delivery
 from serving.control.task_outbox import TaskOutbox, dispatch_due
 from tenants.ending import warn_of_ending_keys
 from tenants.trail import checkpoints, exports, syslog, verifications
@@ -66,6 +67,11 @@ def stream_audit_trail() -> int:
 @shared_task
 def deliver_audit_webhooks() -> int:
     return delivery.deliver_due(timezone.now())
+
+
+@shared_task
+def deliver_alerts() -> int:
+    return alert_delivery.deliver_due(timezone.now())
 
 
 @shared_task

@@ -6,6 +6,7 @@ from django.urls import path
 
 from console.api import (
     accounts,
+    alert_channels,
     alert_rules,
     alerts,
     aliases,
@@ -168,6 +169,23 @@ urlpatterns = [
     path("alert-history", alerts.AlertHistory.as_view(), name="api_alert_history"),
     path("alert-rules", alert_rules.Rules.as_view(), name="api_alert_rules"),
     path("alert-rules/<str:rule_id>", alert_rules.OneRule.as_view(), name="api_alert_rule"),
+    path("alert-channels", alert_channels.Channels.as_view(), name="api_alert_channels"),
+    path("alert-channels/<str:channel_id>", alert_channels.OneChannel.as_view(), name="api_alert_channel"),
+    path(
+        "alert-channels/<str:channel_id>/test",
+        alert_channels.TestChannel.as_view(),
+        name="api_alert_channel_test",
+    ),
+    path(
+        "alert-channels/<str:channel_id>/deliveries",
+        alert_channels.AlertDeliveries.as_view(),
+        name="api_alert_deliveries",
+    ),
+    path(
+        "alert-channels/<str:channel_id>/resend",
+        alert_channels.ResendAlerts.as_view(),
+        name="api_alert_channel_resend",
+    ),
     path("silences", silences.Silences.as_view(), name="api_silences"),
     path("silences/<str:silence_id>", silences.OneSilence.as_view(), name="api_silence"),
     path("silences/<str:silence_id>/end", silences.EndSilence.as_view(), name="api_silence_end"),

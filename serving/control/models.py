@@ -1,5 +1,6 @@
 """Every model of the app, gathered where Django looks for them; each lives with its noun."""
 
+from serving.control.alerts.channels.models import AlertChannel, AlertDelivery
 from serving.control.alerts.models import (
     Alert,
     AlertGroup,
@@ -21,6 +22,8 @@ from serving.control.tuning.models import TuningCandidate, TuningRun
 
 __all__ = [
     "Alert",
+    "AlertChannel",
+    "AlertDelivery",
     "AlertGroup",
     "AlertNotification",
     "AlertRoute",

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from serving.control.alerts import actions as alerting
+from serving.control.alerts.channels.actions import create_channel
+from serving.control.alerts.channels.models import AlertChannel
 from serving.control.alerts.models import Alert, AlertRule, AlertSilence
 from tenants.scoping import all_tenants
 from tests.console.conftest import World
@@ -39,6 +41,14 @@ def silence(world: World) -> list[object]:
         known = AlertSilence.objects.first()
     asked = {"by": world.cast.actor("owner"), "tenant": world.cast.tenant, "comment": "known"}
     return [(known or alerting.create_silence(matchers=MATCHERS, ends_at=tomorrow(), **asked)).pk]
+
+
+def channel(world: World) -> list[object]:
+    """At an address that no name leads to: a test of it is answered without a message."""
+    with all_tenants("a test looks whether it made one"):
+        known = AlertChannel.objects.first()
+    asked = {"by": world.cast.actor("owner"), "tenant": world.cast.tenant, "name": "known", "kind": "webhook"}
+    return [(known or create_channel(address="https://receiver.invalid/in", **asked)[0]).pk]
 
 
 def tomorrow() -> datetime:

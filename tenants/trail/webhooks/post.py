@@ -1,7 +1,8 @@
 """Sends one message to an address that people typed, without letting them reach what is behind our walls.
 
 The name is resolved once and the connection goes to that very address, so that nothing can be swapped between
-the look and the call. No redirect is followed, no proxy is asked, and of the answer only the status line is read.
+the look and the call. No redirect is followed, no proxy is asked, and of the answer only the status line is read, and as much of
+its body as the caller wants to keep.
 """
 
 from __future__ import annotations
@@ -56,28 +57,33 @@ def may_reach(address: _Address, allow_private: bool) -> bool:
     return inner.is_global or (allow_private and (inner.is_private or inner.is_loopback))
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], allow_private: bool) -> Answer:
-    """Never raises: what went wrong is in the answer."""
-    begun = time.monotonic()
+def post(
+    url: str, body: bytes, headers: Mapping[str, str], allow_private: bool, keep_bytes: int = 0
+) -> Answer:
+    """Never raises: what went wrong is in the answer, whose body is read up to `keep_bytes`."""
+    begun, status, kept = time.monotonic(), None, b""
     try:
-        status, error = _exchange(url, body, headers, allow_private), ""
+        (status, kept), error = _exchange(url, body, headers, allow_private, keep_bytes), ""
     except Refused as refused:
-        status, error = None, str(refused)
+        error = str(refused)
     except TimeoutError:
-        status, error = None, "It did not answer in time."
+        error = "It did not answer in time."
     except (OSError, UnicodeError, ValueError) as failure:
-        status, error = None, f"It could not be reached ({type(failure).__name__})."
-    return Answer(status, error, int((time.monotonic() - begun) * 1000))
+        error = f"It could not be reached ({type(failure).__name__})."
+    return Answer(status, error, int((time.monotonic() - begun) * 1000), kept)
 
 
-def _exchange(url: str, body: bytes, headers: Mapping[str, str], allow_private: bool) -> int:
+def _exchange(
+    url: str, body: bytes, headers: Mapping[str, str], allow_private: bool, keep_bytes: int
+) -> tuple[int, bytes]:
     parts = checked_url(url, allow_private)
     address = _resolved(parts, allow_private)
     until = time.monotonic() + TIMEOUT_S
     with _connected(parts, address, until) as connection:
         connection.settimeout(_left(until))
         connection.sendall(_request(parts, body, headers))
-        return _status(connection, until)
+        status, read = _status(connection, until)
+        return status, _kept(connection, until, read, keep_bytes) if keep_bytes else b""
 
 
 def _resolved(parts: SplitResult, allow_private: bool) -> tuple[str, int]:
@@ -116,7 +122,7 @@ def _request(parts: SplitResult, body: bytes, headers: Mapping[str, str]) -> byt
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-def _status(connection: socket.socket, until: float) -> int:
+def _status(connection: socket.socket, until: float) -> tuple[int, bytes]:
     """However slowly it drips: `until` holds for all of it. Raises `OSError`, `ValueError` for no HTTP."""
     line = b""
     while b"\n" not in line and len(line) < _STATUS_LINE_BYTES:
@@ -128,7 +134,28 @@ def _status(connection: socket.socket, until: float) -> int:
     found = _STATUS.match(line)
     if found is None:
         raise ValueError("no HTTP status line")
-    return int(found[1])
+    return int(found[1]), line
+
+
+def _kept(connection: socket.socket, until: float, read: bytes, keep_bytes: int) -> bytes:
+    """The JSON object after the head, as far as it came: what is late or broken off takes no status back."""
+    most = len(read) + keep_bytes
+    try:
+        while len(read) < most and not _has_object(read):
+            connection.settimeout(_left(until))
+            if not (chunk := connection.recv(_STATUS_LINE_BYTES)):
+                break
+            read += chunk
+    except OSError:
+        pass
+    body = read[:most].partition(b"\r\n\r\n")[2]
+    return body[body.find(b"{") : body.rfind(b"}") + 1]
+
+
+def _has_object(read: bytes) -> bool:
+    """Whole, in one chunk or without chunks."""
+    body = read.partition(b"\r\n\r\n")[2].rstrip()
+    return body.endswith((b"}", b"}\r\n0"))
 
 
 def _left(until: float) -> float:

@@ -19,6 +19,8 @@ class Answer:
     status: int | None
     error: str = ""
     took_ms: int = 0
+    body: bytes = b""
+    """The beginning of the answer's body, for whoever asked for it."""
 
     @property
     def is_success(self) -> bool:

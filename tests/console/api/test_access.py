@@ -28,7 +28,7 @@ from tenants.scoping import all_tenants
 from tenants.trail.exports import request_export
 from tenants.trail.search import Asked
 from tenants.trail.webhooks.actions import create_webhook
-from tests.console.alerting import MATCHERS, SLOW, alert, alert_rule, silence, tomorrow
+from tests.console.alerting import MATCHERS, SLOW, alert, alert_rule, channel, silence, tomorrow
 from tests.console.api.asking import ask, token_of, with_key
 from tests.console.conftest import World, sign_in
 from tests.console.tuned import build_encoder, build_run
@@ -234,6 +234,12 @@ def body_of(world: World, name: str) -> dict[str, Any]:
         "POST api_tuning_apply": {"candidate": 1},
         "POST api_alert_rules": {"tenant": world.cast.tenant.pk, "name": "new", "condition": SLOW},
         "PATCH api_alert_rule": {"severity": "critical"},
+        "POST api_alert_channels": {
+            "tenant": world.cast.tenant.pk,
+            "name": "new",
+            "kind": "webhook",
+            "address": RECEIVER,
+        },
         "POST api_silences": {
             "tenant": world.cast.tenant.pk,
             "matchers": MATCHERS,
@@ -351,6 +357,13 @@ TABLE: dict[str, tuple[Arguments, Statuses]] = {
     "GET api_alert_rule": (alert_rule, (200, 200, 200, 404, 200, 404)),
     "PATCH api_alert_rule": (alert_rule, (200, 200, 403, 404, 403, 404)),
     "DELETE api_alert_rule": (alert_rule, (204, 204, 403, 404, 403, 404)),
+    "GET api_alert_channels": (nothing, (200, 200, 200, 200, 200, 200)),
+    "POST api_alert_channels": (nothing, (201, 201, 403, 422, 403, 403)),
+    "GET api_alert_channel": (channel, (200, 200, 200, 404, 200, 404)),
+    "DELETE api_alert_channel": (channel, (204, 204, 403, 404, 403, 404)),
+    "POST api_alert_channel_test": (channel, (200, 200, 403, 404, 403, 404)),
+    "GET api_alert_deliveries": (channel, (200, 200, 200, 404, 200, 404)),
+    "POST api_alert_channel_resend": (channel, (409, 409, 403, 404, 403, 404)),
     "GET api_silences": (nothing, (200, 200, 200, 200, 200, 200)),
     "POST api_silences": (nothing, (201, 201, 403, 422, 403, 403)),
     "GET api_silence": (silence, (200, 200, 200, 404, 200, 404)),

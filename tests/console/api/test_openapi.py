@@ -159,6 +159,7 @@ def _ids(world: World) -> dict[str, str]:
         **_money(world),
         "rule_id": str(access.alert_rule(world)[0]),
         "alert_id": str(access.alert(world)[0]),
+        "channel_id": str(access.channel(world)[0]),
         "silence_id": str(access.silence(world)[0]),
         "export_id": request_export(by=SYSTEM, tenant=world.cast.tenant, format="csv", asked=Asked()).pk,
         "event_id": last_event().event_id,
