@@ -316,3 +316,21 @@ def self_signed(directory: Path, name: str) -> tuple[Path, Path]:
         )
     )
     return at, of
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (b'{"errcode":0}', b'{"errcode":0}'),
+        (b'd\r\n{"errcode":0}\r\n0\r\n\r\n', b'{"errcode":0}'),
+        (b"{" + b"x" * 100_000, b""),
+        (b"", b""),
+    ],
+)
+def test_of_a_body_as_much_is_kept_as_was_asked_for(said: bytes, kept: bytes) -> None:
+    receiver = Receiver(b"HTTP/1.1 200 OK\r\n\r\n" + said)
+    try:
+        answer = post(receiver.url, b"{}", {}, True, 1000)
+    finally:
+        receiver.close()
+    assert (answer.status, answer.body) == (200, kept)
