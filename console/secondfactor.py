@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-from hashlib import blake2b
-
 from allauth.mfa.adapter import DefaultMFAAdapter
-from cryptography.fernet import Fernet
-from django.conf import settings
+
+from tenants.sealing import cipher
 
 _MARK = "sealed:"
+_PURPOSE = b"tg second factor"
 
 
 class SealedSecrets(DefaultMFAAdapter):
-    """Fernet (AES-128-CBC with HMAC-SHA256) under a key derived from the installation's secret key."""
+    """Sealed as `tenants.sealing` says."""
 
     def encrypt(self, text: str) -> str:
-        return _MARK + _cipher().encrypt(text.encode()).decode()
+        return _MARK + cipher(_PURPOSE).encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
         """Also what was stored before secrets were encrypted. Raises `InvalidToken` under another secret key."""
         if not encrypted_text.startswith(_MARK):
             return encrypted_text
-        return _cipher().decrypt(encrypted_text.removeprefix(_MARK)).decode()
-
-
-def _cipher() -> Fernet:
-    key = blake2b(settings.SECRET_KEY.encode(), digest_size=32, person=b"tg second factor").digest()
-    return Fernet(base64.urlsafe_b64encode(key))
+        return cipher(_PURPOSE).decrypt(encrypted_text.removeprefix(_MARK)).decode()

@@ -83,10 +83,7 @@ class ProtectTenantRows(_Sql):
     def forwards(self) -> list[str]:
         may_write = f"{_OWN} OR {_EVERY}"
         may_read = f"{may_write} OR tenant_id IS NULL" if self.shared else may_write
-        statements = [
-            f'ALTER TABLE "{self.table}" ENABLE ROW LEVEL SECURITY',
-            f'ALTER TABLE "{self.table}" FORCE ROW LEVEL SECURITY',
-        ]
+        statements = _forced(self.table)
         if not self.shared:
             return [*statements, self._policy(POLICY, "ALL", may_read, may_write)]
         return [
@@ -99,8 +96,7 @@ class ProtectTenantRows(_Sql):
         return [
             f'DROP POLICY IF EXISTS {POLICY}_shared ON "{self.table}"',
             f'DROP POLICY {POLICY} ON "{self.table}"',
-            f'ALTER TABLE "{self.table}" NO FORCE ROW LEVEL SECURITY',
-            f'ALTER TABLE "{self.table}" DISABLE ROW LEVEL SECURITY',
+            *_released(self.table),
         ]
 
     def _policy(self, name: str, command: str, may_read: str, may_write: str) -> str:
@@ -121,16 +117,14 @@ class ProtectPlatformRows(_Sql):
 
     def forwards(self) -> list[str]:
         return [
-            f'ALTER TABLE "{self.table}" ENABLE ROW LEVEL SECURITY',
-            f'ALTER TABLE "{self.table}" FORCE ROW LEVEL SECURITY',
+            *_forced(self.table),
             f'CREATE POLICY {PLATFORM_POLICY} ON "{self.table}" FOR ALL USING ({_EVERY}) WITH CHECK ({_EVERY})',
         ]
 
     def backwards(self) -> list[str]:
         return [
             f'DROP POLICY {PLATFORM_POLICY} ON "{self.table}"',
-            f'ALTER TABLE "{self.table}" NO FORCE ROW LEVEL SECURITY',
-            f'ALTER TABLE "{self.table}" DISABLE ROW LEVEL SECURITY',
+            *_released(self.table),
         ]
 
 
@@ -208,6 +202,21 @@ class CreateApplicationRole(_Sql):
         if not role:
             return []
         return [_UNMAKE % {"role": _literal(role)}]
+
+
+def _forced(table: str) -> list[str]:
+    """Policies of the table bind its owner too."""
+    return [
+        f'ALTER TABLE "{table}" ENABLE ROW LEVEL SECURITY',
+        f'ALTER TABLE "{table}" FORCE ROW LEVEL SECURITY',
+    ]
+
+
+def _released(table: str) -> list[str]:
+    return [
+        f'ALTER TABLE "{table}" NO FORCE ROW LEVEL SECURITY',
+        f'ALTER TABLE "{table}" DISABLE ROW LEVEL SECURITY',
+    ]
 
 
 def _literal(text: str) -> str:

@@ -196,15 +196,6 @@ def _put(rule: AlertRule, values: Mapping[str, Any]) -> None:
         setattr(rule, _COLUMNS.get(name, name), value)
 
 
-def draft_rule(*, tenant: Tenant | None, **values: Any) -> AlertRule:
-    """An unsaved rule, checked as one that is saved: to see what it would have said. Raises `Invalid`."""
-    refuse_unknown(values, EDITABLE)
-    rule = AlertRule(tenant=tenant)
-    _put(rule, values)
-    _check(rule)
-    return rule
-
-
 def _save(rule: AlertRule) -> None:
     _check(rule)
     save_valid(rule)

@@ -82,12 +82,17 @@ def resolution_for(step_s: int) -> int:
     return max(one for one in RESOLUTIONS_S if step_s % one == 0)
 
 
+def starts_of(since: float, until: float, step_s: int) -> list[int]:
+    """Where each point of a chart begins: whole steps, at least one. Pure."""
+    first = int(since // step_s * step_s)
+    return list(range(first, max(first + 1, int(until)), step_s))
+
+
 def read(question: Question, now: float) -> Answer:
     """The answer within the caller's tenant scope. Raises `Unanswerable`."""
     step_s = question.step_s or step_for(question.since, question.until, now)
     _check(question, step_s)
-    first = int(question.since // step_s * step_s)
-    starts = list(range(first, max(first + 1, int(question.until)), step_s))
+    starts = starts_of(question.since, question.until, step_s)
     chosen = _chosen(starts[0], starts[-1] + step_s, step_s)
     covered = _covered_s(chosen, starts[0], step_s, len(starts))
     groups = _groups(question, chosen, starts[0], step_s)

@@ -20,6 +20,7 @@ from serving.control.telemetry.history import (
     MAX_SERIES,
     Unanswerable,
     resolution_for,
+    starts_of,
     step_for,
 )
 from serving.control.telemetry.models import RESOLUTIONS_S, ReplicaSlice
@@ -111,11 +112,10 @@ def read_replicas(
     """Replica metrics over time; None where a replica said nothing. Raises `Unanswerable`."""
     step_s = step_s or step_for(since, until, now)
     _check(metrics, since, until, step_s)
-    first = int(since // step_s * step_s)
-    starts = list(range(first, max(first + 1, int(until)), step_s))
+    starts = starts_of(since, until, step_s)
     found: dict[str, dict[int, ReplicaTally]] = {}
-    for tally, start in _sums(first, starts[-1] + step_s, step_s, model):
-        found.setdefault(tally.replica_id, {})[(start - first) // step_s] = tally
+    for tally, start in _sums(starts[0], starts[-1] + step_s, step_s, model):
+        found.setdefault(tally.replica_id, {})[(start - starts[0]) // step_s] = tally
     ranked = sorted(found.values(), key=lambda points: -sum(t.busy_us for t in points.values()))
     series = [_series(metrics, points, len(starts)) for points in ranked[:MAX_SERIES]]
     return ReplicaAnswer(step_s, starts, series, max(0, len(ranked) - MAX_SERIES))

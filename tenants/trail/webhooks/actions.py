@@ -60,7 +60,7 @@ def create_webhook(
     """
     tenant_id = tenant.pk if tenant else None
     _require_change(by, tenant_id)
-    _refuse_address(url)
+    refuse_address(url)
     stored, secret = _new_secret()
     with all_tenants("the row is its owner's, who was asked above"):
         if AuditWebhook.objects.filter(tenant_id=tenant_id).exists():
@@ -84,7 +84,7 @@ def create_webhook(
 def update_webhook(*, by: Actor, webhook: AuditWebhook, url: str) -> AuditWebhook:
     """Another address; what failed is tried there at once. Raises `Invalid`."""
     fresh = _locked(by, webhook)
-    _refuse_address(url)
+    refuse_address(url)
     if url == fresh.url:
         return fresh
     before, fresh.url, fresh.next_attempt_at, fresh.attempts = fresh.url, url, timezone.now(), 0
@@ -168,13 +168,14 @@ def _require_change(by: Actor, tenant_id: str | None) -> None:
     require(by, Right.EDIT_TENANT, tenant_id)
 
 
-def _refuse_address(url: str) -> None:
+def refuse_address(url: str, field: str = "url") -> None:
+    """Raises `Invalid` at `field` for one that nothing may be sent to."""
     if len(url) > MAX_URL_CHARS:
-        raise Invalid({"url": f"At most {MAX_URL_CHARS} characters."})
+        raise Invalid({field: f"At most {MAX_URL_CHARS} characters."})
     try:
         checked_url(url, settings.WEBHOOK_ALLOW_PRIVATE)
     except Refused as refused:
-        raise Invalid({"url": str(refused)}) from refused
+        raise Invalid({field: str(refused)}) from refused
 
 
 def _new_secret() -> tuple[dict[str, object], str]:

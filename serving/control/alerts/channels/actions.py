@@ -30,8 +30,7 @@ from tenants.errors import Conflict, Invalid, NotFound
 from tenants.models import Tenant
 from tenants.roles import Right
 from tenants.scoping import all_tenants, scope_of_row
-from tenants.trail.webhooks.models import MAX_URL_CHARS
-from tenants.trail.webhooks.post import Refused, checked_url
+from tenants.trail.webhooks.actions import refuse_address
 from tenants.trail.webhooks.schedule import Answer
 from tenants.validation import save_valid
 
@@ -177,12 +176,7 @@ def _checked(kind: str, address: str, secret: str) -> tuple[str, str]:
 
 
 def _url(address: str) -> tuple[str, str]:
-    if len(address) > MAX_URL_CHARS:
-        raise Invalid({"address": f"At most {MAX_URL_CHARS} characters."})
-    try:
-        checked_url(address, settings.WEBHOOK_ALLOW_PRIVATE)
-    except Refused as refused:
-        raise Invalid({"address": str(refused)}) from refused
+    refuse_address(address, "address")
     return f"{urlsplit(address).hostname}/…"[:300], address
 
 
